@@ -1,0 +1,72 @@
+# make demo    a job is rescued before your eyes; needs Python 3.11 or later, nothing else
+# make check   the quick lane: style, types, walls, unit tests
+# make test    everything; sets up what it needs
+# PYTEST="-x -k name" is handed to pytest.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+PYTHON ?=
+PYTEST ?=
+BIN := $(VENV)/bin
+export VENV PYTHON
+
+.PHONY: help
+help:
+	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
+	@echo "make bench   measures us beside other queue systems; figures in bench/README.md"
+	@echo "make lock    pins the dependencies anew (make lock UPGRADE=1: the newest of all)"
+	@echo "make format  formats the code"
+	@echo "make clean   removes what the tools leave behind, the virtual environment included"
+
+.PHONY: demo
+demo:
+	@tools/venv demo
+	@$(BIN)/unstuck demo $(ARGS)
+
+.PHONY: setup
+setup:
+	@tools/setup-test
+	@tools/venv test
+
+.PHONY: lint
+lint:
+	@tools/venv test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
+	$(BIN)/lint-imports
+	$(BIN)/shellcheck $$(git ls-files .ci tools | xargs grep -lE '^#!.*\bbash$$')
+
+.PHONY: check
+check: lint
+	$(BIN)/python -m pytest tests/unit --quiet $(PYTEST)
+
+.PHONY: test
+test: setup lint
+	$(BIN)/python -m pytest $(PYTEST)
+
+.PHONY: bench
+bench:
+	@tools/venv test
+	@VENV=.venv-bench bench/run $(ARGS)
+
+.PHONY: lock
+lock:
+	@tools/venv dev
+	PATH="$(CURDIR)/$(BIN):$$PATH" tools/lock $(if $(UPGRADE),--upgrade)
+
+.PHONY: format
+format:
+	@tools/venv test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: clean
+clean:
+	rm -rf $(VENV) .venv-bench build dist .coverage .coverage.* htmlcov test-results
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
