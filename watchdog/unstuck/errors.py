@@ -1,0 +1,286 @@
+"""What can go wrong, as exceptions a person can act on.
+
+Each error is one sentence that names the place and the mend, and carries the exit status of the command line:
+2 for wrong usage or configuration, 3 for a Redis that cannot be reached or used, 1 for a refusal by the protocol.
+Passwords never appear in a message: addresses go through :func:`mask_url`, and redis-py's own texts are never quoted
+where they could hold the arguments of a command.
+
+:func:`classify` reduces any exception of redis-py to a closed set of kinds, fit for a metric label;
+:func:`explain` turns it into a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+KINDS: Final = (
+    "timeout",
+    "connection",
+    "auth",
+    "noperm",
+    "loading",
+    "readonly",
+    "oom",
+    "noreplicas",
+    "busy",
+    "misconf",
+    "wrongtype",
+    "noscript",
+    "other",
+)
+"""Every value that :func:`classify` can return."""
+
+
+class UnstuckError(Exception):
+    """Base of all errors of unstuck; ``exit_code`` is the exit status of a command that ends with it."""
+
+    exit_code: int = 1
+
+
+class UsageError(UnstuckError):
+    """A command was called in a way that cannot work."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault in the configuration: where, which key, what, and how to mend it.
+
+    ``place`` is ``file:line:column``, ``environment variable NAME`` or ``flag --name``.
+    """
+
+    place: str
+    key: str
+    fault: str
+    mend: str = ""
+
+    def __str__(self) -> str:
+        head = f"{self.place}: {self.key}" if self.key else self.place
+        return f"{head}: {self.fault}" + (f"; {self.mend}" if self.mend else "")
+
+
+class ConfigurationError(UsageError):
+    """The settings contradict each other or cannot be read; ``problems`` holds every fault found."""
+
+    def __init__(self, problems: Iterable[Problem] | str) -> None:
+        self.problems: tuple[Problem, ...] = () if isinstance(problems, str) else tuple(problems)
+        if isinstance(problems, str):
+            text = problems
+        else:
+            text = str(self.problems[0])
+            if len(self.problems) > 1:
+                text += f" (and {len(self.problems) - 1} more; `unstuck check` lists all)"
+        super().__init__(text)
+
+
+class RedisUnavailable(UnstuckError):
+    """Redis cannot be reached or used. ``kind`` is one of :data:`KINDS`; ``url`` has no password."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, kind: str = "other", url: str = "") -> None:
+        self.kind = kind
+        self.url = url
+        super().__init__(message)
+
+
+class ProtocolError(UnstuckError):
+    """A script or client of the own protocol refused; nothing was changed unless the class says otherwise."""
+
+
+class WrongType(ProtocolError):
+    """A key of the protocol holds another Redis type than the protocol gives it."""
+
+    exit_code = 3
+
+
+class VersionMismatch(ProtocolError):
+    """The queue was made by another version of the protocol (``v`` in its meta hash)."""
+
+    exit_code = 3
+
+
+class InvalidName(ProtocolError):
+    """A queue name, job id or worker name has a form that the protocol refuses."""
+
+    exit_code = 2
+
+
+class LeaseLost(ProtocolError):
+    """The attempt's token is not current any more: another attempt has the job, or nobody."""
+
+
+class Deposed(ProtocolError):
+    """A younger leader has been at this queue: its fence holds a higher epoch than ours. Step down."""
+
+
+class Refused(ProtocolError):
+    """The protocol refused the request; the message says why."""
+
+
+_CODES: Final = {
+    "NOAUTH": "auth",
+    "WRONGPASS": "auth",
+    "NOPERM": "noperm",
+    "LOADING": "loading",
+    "READONLY": "readonly",
+    "MASTERDOWN": "readonly",
+    "OOM": "oom",
+    "NOREPLICAS": "noreplicas",
+    "NOGOODSLAVE": "noreplicas",
+    "BUSY": "busy",
+    "MISCONF": "misconf",
+    "WRONGTYPE": "wrongtype",
+    "NOSCRIPT": "noscript",
+    "CLUSTERDOWN": "connection",
+}
+_CLASSES: Final = {
+    "AuthenticationError": "auth",
+    "AuthorizationError": "auth",
+    "AuthenticationWrongNumberOfArgsError": "auth",
+    "NoPermissionError": "noperm",
+    "BusyLoadingError": "loading",
+    "ReadOnlyError": "readonly",
+    "MasterDownError": "readonly",
+    "OutOfMemoryError": "oom",
+    "NoScriptError": "noscript",
+    "ClusterDownError": "connection",
+    "TimeoutError": "timeout",
+    "ConnectionError": "connection",
+    "InvalidResponse": "connection",
+    "OSError": "connection",
+}
+_PIPELINE: Final = re.compile(r"^Command # \d+ \(.*?\) of pipeline caused error: ", re.DOTALL)
+_CODE: Final = re.compile(r"^([A-Z]{3,})\b")
+
+
+def _text(exc: BaseException) -> str:
+    """The server's own words, without the command that redis-py quotes in front of them in a pipeline."""
+    return _PIPELINE.sub("", str(exc))
+
+
+def classify(exc: BaseException) -> str:
+    """The kind of a failed exchange with Redis: one of :data:`KINDS`, never the text.
+
+    Some refusals have no class of their own in redis-py (NOREPLICAS, BUSY, MISCONF, WRONGTYPE): they are told by the
+    code in front of the message, also behind the prefix that a pipeline adds.
+    """
+    if isinstance(exc, RedisUnavailable):
+        return exc.kind
+    if isinstance(exc, WrongType):
+        return "wrongtype"
+    code = str(getattr(exc, "status_code", None) or "")
+    if code not in _CODES:
+        found = _CODE.match(_text(exc))
+        code = found.group(1) if found else ""
+    if code in _CODES:
+        return _CODES[code]
+    # ExecAbort only says that an earlier command of the transaction was refused: look at that one.
+    if type(exc).__name__ == "ExecAbortError" and exc.__cause__ is not None:
+        return classify(exc.__cause__)
+    for cls in type(exc).__mro__:
+        if cls.__name__ in _CLASSES:
+            return _CLASSES[cls.__name__]
+    return "other"
+
+
+def mask_url(url: object) -> str:
+    """The address with ``***`` in the place of every password, also of those in the query."""
+    text = re.sub(r"^([a-z+]+://)([^/?#]*):([^/?#]*)@", r"\1\2:***@", str(url), flags=re.IGNORECASE)
+    return re.sub(r"([?&][a-z_]*password=)[^&#]*", r"\1***", text, flags=re.IGNORECASE)
+
+
+_SENTENCES: Final = {
+    "timeout": "did not answer in time; look at its load, at SLOWLOG GET and at the network between",
+    "auth": "refused the user name or password; set UNSTUCK_REDIS_PASSWORD (or redis_password_file) and the user "
+    "in the address",
+    "noperm": "does not give this user the right it needs; `unstuck acl` prints the ACL line, `unstuck check` says "
+    "which right is missing",
+    "loading": "is still loading its data; wait until INFO persistence says loading:0",
+    "readonly": "is a replica and takes no writes; give the address of the primary, or use sentinel://",
+    "oom": "is out of memory and refuses writes; raise maxmemory or let the workers drain the queues",
+    "noreplicas": "has too few replicas in reach for min-replicas-to-write; bring the replicas back",
+    "busy": "is blocked by a long script; wait, or end it with SCRIPT KILL",
+    "misconf": "cannot save to disk and refuses writes (MISCONF); mend its disk, see the Redis log",
+    "noscript": "has lost its cached scripts; load them again by running the command once more",
+}
+
+
+def explain(exc: BaseException, url: object = "") -> UnstuckError:
+    """One clear sentence for an exception of redis-py or the operating system.
+
+    ``url`` is the address that was used; a password in it is masked. An :class:`UnstuckError` is returned as it is.
+    The result is to be raised ``from exc``.
+    """
+    if isinstance(exc, UnstuckError):
+        return exc
+    where = mask_url(url) if url else ""
+    place = f"Redis at {where}" if where else "Redis"
+    kind = classify(exc)
+    if kind == "wrongtype":
+        return WrongType(
+            f"{place}: a key holds another type than expected (WRONGTYPE); another program writes under the same "
+            "name: look with TYPE and rename or remove that key"
+        )
+    sentence = _SENTENCES.get(kind) or _connection(exc, where) or _refusal(exc)
+    if sentence is None:
+        if type(exc).__module__.split(".")[0] != "redis":
+            return UnstuckError(f"{type(exc).__name__}: {exc}")
+        sentence = f"refused: {_text(exc)[:300]}"
+    return RedisUnavailable(f"{place} {sentence}", kind=kind, url=where)
+
+
+def _connection(exc: BaseException, where: str) -> str | None:
+    """The sentence for a connection that could not be made or kept; None for anything else."""
+    text = _text(exc)
+    low = text.lower()
+    causes = [exc, exc.__cause__, exc.__context__]
+    if any(isinstance(c, ssl.SSLCertVerificationError) for c in causes) or "certificate verify failed" in low:
+        return "shows a TLS certificate that is not trusted; name its authority with ?ssl_ca_certs=FILE"
+    if any(isinstance(c, ssl.SSLError) for c in causes) or "ssl:" in low or "ssl error" in low:
+        return "does not speak TLS as asked; use redis:// for a plain port, rediss:// for a TLS port"
+    if any(isinstance(c, socket.gaierror) for c in causes) or any(
+        t in low for t in ("name or service not known", "name resolution", "nodename nor servname", "no address assoc")
+    ):
+        return "cannot be found: the host name does not resolve; check its spelling and the DNS"
+    if "max number of clients" in low or type(exc).__name__ == "MaxConnectionsError":
+        return "takes no more connections; raise maxclients or close idle clients (CLIENT LIST)"
+    if type(exc).__name__ in ("MasterNotFoundError", "SlaveNotFoundError"):
+        return "has no primary that the sentinels know or reach; check the service name and `SENTINEL masters`"
+    if "cluster mode is not enabled" in low or "cluster support disabled" in low:
+        return "is not a cluster; use redis:// instead of cluster://"
+    if type(exc).__name__ in ("RedisClusterException", "ClusterDownError", "SlotNotCoveredError"):
+        return "is a cluster that cannot be reached or does not cover all slots; see CLUSTER INFO"
+    if type(exc).__name__ == "InvalidResponse" or "protocol error" in low:
+        return "does not answer like Redis; check the port, and use rediss:// if it is a TLS port"
+    if "refused" in low:
+        return "refused the connection; start it, or set --redis or UNSTUCK_REDIS to where it listens"
+    if "permission denied" in low:
+        return "cannot be opened: no permission on the socket file; mend its mode or run as a user of its group"
+    if "no such file" in low:
+        return "cannot be opened: the file named in the address does not exist; check the path"
+    if "unreachable" in low or "no route" in low:
+        return "cannot be reached over this network; check the address and the firewall"
+    if classify(exc) == "connection":
+        return "closed the connection; see its log, and whether the port expects TLS (rediss://)"
+    return None
+
+
+def _refusal(exc: BaseException) -> str | None:
+    """The sentence for an answer that says the address or the server does not fit; None for anything else."""
+    name, text = type(exc).__name__, _text(exc)
+    if name in ("ClusterCrossSlotError", "CrossSlotTransactionError") or text.startswith("CROSSSLOT"):
+        return "is a cluster and the keys of one command lie in different slots (CROSSSLOT); use cluster:// as address"
+    if name in ("MovedError", "AskError") or text.startswith(("MOVED ", "ASK ")):
+        return "is a cluster; use cluster://HOST:PORT as address"
+    if "DB index is out of range" in text or "invalid DB index" in text:
+        return "does not have that database number; use one below its `databases` setting"
+    if "unknown command" in text.lower():
+        return "does not know a command that is needed; Redis 7.0 or Valkey 7.2 is the least version"
+    return None

@@ -1,0 +1,32 @@
+"""The nearest right spelling of a word that was not understood."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+
+def _plain(word: str) -> str:
+    """Lower case with ``_`` between words: ``stuckAfter``, ``stuck-after`` and ``STUCK_AFTER`` become one."""
+    word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word)
+    return re.sub(r"[-\s.]+", "_", word).lower()
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that was most likely meant, None if nothing is near."""
+    by_plain = {_plain(choice): choice for choice in choices}
+    plain = _plain(word)
+    if plain in by_plain:
+        return by_plain[plain]
+    squeezed = {key.replace("_", ""): choice for key, choice in by_plain.items()}
+    if plain.replace("_", "") in squeezed:
+        return squeezed[plain.replace("_", "")]
+    found = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.7)
+    return by_plain[found[0]] if found else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """``", did you mean `x`?"`` for the end of a clause, empty if nothing is near."""
+    found = nearest(word, choices)
+    return f", did you mean `{found}`?" if found else ""
