@@ -85,6 +85,7 @@ class Lease:
     worker: str = ""  # empty where the system does not record the owner
     token: str = ""  # what fences the attempt: our token, RQ's execution id, a delivery tag
     heartbeat: str = ""  # opaque sign of life; equal strings mean "has not beaten"; empty: never beat
+    owner_beat: str = ""  # opaque sign of life of the owner itself, apart from this job's
     heartbeat_age: float | None = None  # seconds by the server's own times; None: only observed change counts
     running: float | None = None  # seconds since the attempt started; None: not stored
     lock: Lock = Lock.NONE
@@ -248,6 +249,7 @@ class Condemned:
     lock: Lock
     reason: Reason
     threshold: float  # seconds
+    owner_beat: str = ""
     evidence: Mapping[str, str | int | float] = NOTHING
 
 

@@ -1,0 +1,6 @@
+"""Our own queue, protocol version 1: key layout, Lua scripts and the Python client. docs/protocol.md is its reference."""
+
+from unstuck.protocol.client import Claim, Enqueued, Lease, Queue, Terms
+from unstuck.protocol.limits import Limits as RetryLimits
+
+__all__ = ["Claim", "Enqueued", "Lease", "Queue", "RetryLimits", "Terms"]

@@ -1,0 +1,435 @@
+"""The Python client of our own queue: `Queue` to put, take, cancel and look; `Lease` for one attempt in hand.
+
+What may go wrong: a call may be carried out although its reply is lost. Every mutating call therefore carries an operation
+id chosen before it is sent, so that redis-py (or you) may send it again and get the first answer. Any client of redis-py
+will do; `unstuck.connections.Connections.scripting()` has the retries set on purpose.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from unstuck.connections import text
+from unstuck.errors import LeaseLost, Refused
+from unstuck.protocol import keys, scripts
+from unstuck.protocol.limits import Limits
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+MAX_PAYLOAD_BYTES = 1_048_576
+MAX_PROGRESS_BYTES = 1_024
+MAX_ERROR_BYTES = 4_096
+ANNOUNCE_EVERY_SECONDS = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a worker holds its jobs; milliseconds. Stored with each attempt so that it is judged by them."""
+
+    lock: Literal["ttl", "none"] = "ttl"  # none: optimistic mode
+    lock_ttl_ms: int = 30_000
+    heartbeat_ms: int = 5_000
+    abort_after_ms: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """Answer of an enqueue: `created` is False when a job of that id was there already (with the given state)."""
+
+    id: str
+    created: bool
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Answer of a claim without a job: wait, at most until `next_due_ms` (server time; None: nothing scheduled)."""
+
+    next_due_ms: int | None
+    now_ms: int
+    again: bool = False  # bad ids were put into quarantine: claim again at once
+
+
+@dataclass(slots=True)
+class Lease:
+    """One current attempt in hand. `payload` is the JSON text; `decoded()` parses it.
+
+    Methods raise `LeaseLost` once the token is not current any more; then nothing of the job was changed.
+    """
+
+    queue: Queue
+    id: str
+    token: str
+    attempt: int
+    payload: str
+    worker: str
+    slot: str
+    claimed_ms: int  # server time
+    rescues: int = 0
+    failures: int = 0
+    expected_by_ms: int | None = None
+    version: int = 0
+    cancelled: bool = field(default=False)
+
+    def decoded(self) -> Any:
+        """The payload as Python objects. Raises `json.JSONDecodeError` where it is not JSON."""
+        return json.loads(self.payload)
+
+    def heartbeat(self, progress: str = "") -> None:
+        """Renew index, lock and heartbeat time; sets `cancelled` if somebody asked for that."""
+        (answer,) = self.queue.heartbeat(self.worker, [self], progress={self.id: progress})[1]
+        self._heed(answer)
+
+    def progress(self, value: str) -> None:
+        """Store a progress value (at most 1 kB); no heartbeat."""
+        self._heed(self.queue.report_progress(self.id, self.token, value))
+
+    def complete(self, *, version: int | None = None) -> None:
+        """End the attempt as done. With `version` (optimistic mode) only if the job still has it."""
+        answer = self.queue.complete(self, version=version)
+        if answer != "completed":
+            raise LeaseLost(f"job {self.id} of {self.queue.name}: completion of attempt {self.token} answered {answer}")
+
+    def fail(self, error: str, *, cause: str = "error", permanent: bool = False) -> str:
+        """End the attempt as failed. Returns `scheduled` (it will be tried again) or `dead`."""
+        answer = self.queue.fail(self, error, cause=cause, permanent=permanent)
+        if answer == "refused":
+            raise LeaseLost(f"job {self.id} of {self.queue.name}: attempt {self.token} is not current any more")
+        return answer
+
+    def release(self, cause: str = "released") -> str:
+        """Give the job back, next in line, without counting a failure. Returns `released`, or `dead` if cancelled."""
+        answer = self.queue.release(self, cause)
+        if answer == "refused":
+            raise LeaseLost(f"job {self.id} of {self.queue.name}: attempt {self.token} is not current any more")
+        return answer
+
+    def _heed(self, answer: str) -> None:
+        if answer == "lost":
+            raise LeaseLost(f"job {self.id} of {self.queue.name}: attempt {self.token} is not current any more")
+        self.cancelled = self.cancelled or answer == "cancelled"
+
+
+class Queue:
+    """One queue of ours. Threads may share it. `client` is any redis-py client, decoding or not."""
+
+    def __init__(self, client: Redis, name: str, *, limits: Limits | None = None) -> None:
+        self.client = client
+        self.name = keys.valid_queue(name)
+        self.limits = limits or Limits()
+        self._meta = keys.meta(name)
+        self._announced = -ANNOUNCE_EVERY_SECONDS
+        self._announcing = threading.Lock()
+
+    # -- putting ---------------------------------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        payload: Any,
+        *,
+        id: str | None = None,  # noqa: A002  the protocol's own word
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        retry_delay: float | None = None,
+        expected: float | None = None,
+        op: str | None = None,
+    ) -> Enqueued:
+        """Put one job: `payload` is anything JSON can hold. `delay`, `retry_delay` and `expected` (run time) in seconds.
+
+        The same id while its job exists answers `created=False`, unless `op` is that of the first call (a repetition).
+        Raises `Refused` for a payload over 1 MB or not JSON, `InvalidName` for a bad id.
+        """
+        return self.enqueue_text(
+            encode(payload),
+            id=id,
+            delay=delay,
+            max_attempts=max_attempts,
+            retry_delay=retry_delay,
+            expected=expected,
+            op=op,
+        )
+
+    def enqueue_text(
+        self,
+        payload: str,
+        *,
+        id: str | None = None,  # noqa: A002
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        retry_delay: float | None = None,
+        expected: float | None = None,
+        op: str | None = None,
+    ) -> Enqueued:
+        """As `enqueue`, for a payload that is JSON text already (not parsed again here)."""
+        job_id = keys.valid_id(id) if id is not None else secrets.token_hex(16)
+        self.announce()
+        args = self._enqueue_args(job_id, payload, op, delay, max_attempts, retry_delay, expected)
+        answer = scripts.run(self.client, "enqueue_job", self._meta, *args)
+        return Enqueued(job_id, text(answer[0]) == "enqueued", text(answer[1]))
+
+    def enqueue_many(self, payloads: Iterable[Any], *, delay: float = 0.0) -> list[Enqueued]:
+        """Put several jobs in one round trip per 500; ids are chosen here. Raises the first refusal, after all were sent."""
+        self.announce()
+        calls: list[scripts.Call] = []
+        for payload in payloads:
+            job_id = secrets.token_hex(16)
+            args = self._enqueue_args(job_id, encode(payload), None, delay, None, None, None)
+            calls.append(scripts.Call("enqueue_job", self._meta, args))
+        done: list[Enqueued] = []
+        for start in range(0, len(calls), 500):
+            part = calls[start : start + 500]
+            for call, answer in zip(part, scripts.run_many(self.client, part), strict=True):
+                if isinstance(answer, Exception):
+                    raise answer
+                done.append(Enqueued(str(call.args[0]), text(answer[0]) == "enqueued", text(answer[1])))
+        return done
+
+    def _enqueue_args(
+        self,
+        job_id: str,
+        payload: str,
+        op: str | None,
+        delay: float,
+        max_attempts: int | None,
+        retry_delay: float | None,
+        expected: float | None,
+    ) -> tuple[scripts.Argument, ...]:
+        size = len(payload.encode())
+        if size > MAX_PAYLOAD_BYTES:
+            raise Refused(f"queue {self.name}: payload of {size} bytes; the limit is {MAX_PAYLOAD_BYTES}: store it elsewhere")
+        if max_attempts is not None and max_attempts < 1:
+            raise Refused(f"queue {self.name}: max_attempts {max_attempts}; use at least 1")
+        return (
+            job_id,
+            op or scripts.operation(),
+            payload,
+            _milliseconds(delay, "delay"),
+            "" if max_attempts is None else max_attempts,
+            "" if retry_delay is None else _milliseconds(retry_delay, "retry_delay"),
+            "" if expected is None else _milliseconds(expected, "expected"),
+        )
+
+    def announce(self) -> None:
+        """Put the name into `unstuck:queues`: before the first script of this client, and hourly."""
+        now = time.monotonic()
+        if now - self._announced < ANNOUNCE_EVERY_SECONDS:
+            return
+        with self._announcing:
+            self.client.sadd(keys.QUEUES, self.name)
+            self._announced = now
+
+    # -- taking ----------------------------------------------------------------------------------------------------
+
+    def claim(self, worker: str, slot: str, terms: Terms | None = None, *, op: str | None = None) -> Lease | Claim:
+        """Take the next job for `worker` (`host:pid:8 hex`), or learn until when there is nothing.
+
+        One call at a time per worker and slot; `op` repeats an earlier call.
+        """
+        self.announce()
+        answer = scripts.run(self.client, "claim_job", self._meta, *self._claim_args(worker, slot, terms or Terms(), op))
+        return self._claimed(answer, worker, slot)
+
+    def _claim_args(self, worker: str, slot: str, terms: Terms, op: str | None) -> tuple[scripts.Argument, ...]:
+        nonce = secrets.token_hex(8)
+        return (
+            worker,
+            f"{slot}c",
+            op or nonce,
+            nonce,
+            terms.lock,
+            terms.lock_ttl_ms,
+            terms.heartbeat_ms,
+            terms.abort_after_ms,
+        )
+
+    def _claimed(self, answer: Sequence[Any], worker: str, slot: str) -> Lease | Claim:
+        kind = text(answer[0])
+        if kind == "job":
+            by = text(answer[8])
+            return Lease(
+                queue=self,
+                id=text(answer[1]),
+                token=text(answer[2]),
+                attempt=int(answer[3]),
+                payload=text(answer[4]),
+                worker=worker,
+                slot=slot,
+                claimed_ms=int(answer[5]),
+                rescues=int(answer[6]),
+                failures=int(answer[7]),
+                expected_by_ms=int(by) if by else None,
+                version=int(answer[9]),
+            )
+        if kind == "empty":
+            due = int(answer[1])
+            return Claim(None if due < 0 else due, int(answer[2]))
+        return Claim(None, int(answer[2]), again=True)
+
+    def heartbeat(
+        self,
+        worker: str,
+        leases: Sequence[Lease],
+        *,
+        record_ttl_ms: int = 30_000,
+        progress: Mapping[str, str] | None = None,
+        applied_ms: int | None = None,
+    ) -> tuple[bool, list[str]]:
+        """One beat for the worker and all it holds: (its record exists, answers in order: ok, lost, cancelled)."""
+        args: list[scripts.Argument] = [worker, record_ttl_ms, "" if applied_ms is None else applied_ms]
+        for lease in leases:
+            args += [lease.id, lease.token, clip((progress or {}).get(lease.id, ""), MAX_PROGRESS_BYTES)]
+        answer = scripts.run(self.client, "heartbeat_jobs", self._meta, *args)
+        return int(answer[0]) == 1, [text(word) for word in answer[2:]]
+
+    def report_progress(self, job_id: str, token: str, value: str) -> str:
+        """Store a progress value under a current token: `ok`, `cancelled` or `lost`."""
+        value = clip(value, MAX_PROGRESS_BYTES)
+        return text(scripts.run(self.client, "report_progress", self._meta, job_id, token, value))
+
+    # -- finishing -------------------------------------------------------------------------------------------------
+
+    def complete(self, lease: Lease, *, version: int | None = None, op: str | None = None) -> str:
+        """`completed`, `refused` (the token is not current) or `conflict` (optimistic mode: another version)."""
+        return text(scripts.run(self.client, *self._complete_call(lease, version, op)))
+
+    def complete_and_claim(
+        self, lease: Lease, terms: Terms, *, version: int | None = None, op: str | None = None
+    ) -> tuple[str, Lease | Claim]:
+        """Complete one job and take the next in one round trip. Either part may be repeated safely by itself."""
+        complete = self._complete_call(lease, version, op)
+        claim = scripts.Call("claim_job", self._meta, self._claim_args(lease.worker, lease.slot, terms, None))
+        done, taken = scripts.run_many(self.client, [scripts.Call(complete[0], complete[1], complete[2:]), claim])
+        for answer in (done, taken):
+            if isinstance(answer, Exception):
+                raise answer
+        return text(done), self._claimed(taken, lease.worker, lease.slot)
+
+    def _complete_call(self, lease: Lease, version: int | None, op: str | None) -> tuple[Any, ...]:
+        return (
+            "complete_job",
+            self._meta,
+            lease.worker,
+            f"{lease.slot}f",
+            op or f"c{lease.token}/{'' if version is None else version}",
+            lease.id,
+            lease.token,
+            self.limits.result_ttl_ms,
+            "" if version is None else version,
+        )
+
+    def fail(
+        self, lease: Lease, error: str, *, cause: str = "error", permanent: bool = False, op: str | None = None
+    ) -> str:
+        """`scheduled`, `dead` or `refused`. The error text is clipped to 4 kB; `cause` is a short word for people."""
+        answer = scripts.run(
+            self.client,
+            "fail_job",
+            self._meta,
+            lease.worker,
+            f"{lease.slot}f",
+            op or f"f{lease.token}",
+            lease.id,
+            lease.token,
+            clip(error, MAX_ERROR_BYTES),
+            clip(cause, 128),
+            1 if permanent else 0,
+            self.limits.max_attempts,
+            self.limits.retry_delay_ms,
+            jitter_thousandths(),
+            self.limits.dead_max,
+            self.limits.dead_ttl_ms,
+        )
+        return text(answer)
+
+    def release(self, lease: Lease, cause: str, *, op: str | None = None) -> str:
+        """`released`, `dead` (it had been cancelled) or `refused`."""
+        answer = scripts.run(
+            self.client,
+            "release_job",
+            self._meta,
+            lease.worker,
+            f"{lease.slot}f",
+            op or f"r{lease.token}",
+            lease.id,
+            lease.token,
+            clip(cause, 128),
+            self.limits.dead_max,
+            self.limits.dead_ttl_ms,
+        )
+        return text(answer)
+
+    # -- by hand ---------------------------------------------------------------------------------------------------
+
+    def cancel(self, job_id: str, *, op: str | None = None) -> str:
+        """`dead` (it was waiting), `told` (its running attempt was asked), `ended` or `missing`."""
+        limits = (self.limits.dead_max, self.limits.dead_ttl_ms)
+        args = (keys.valid_id(job_id), op or scripts.operation(), *limits)
+        return text(scripts.run(self.client, "cancel_job", self._meta, *args)[0])
+
+    def promote(self, most: int = 100) -> int:
+        """Move due jobs from scheduled to pending; returns how many."""
+        return int(scripts.run(self.client, "promote_jobs", self._meta, most)[0])
+
+    def retry_dead(self, job_id: str, *, op: str | None = None) -> str:
+        """`retried`, `not_dead` or `missing`. Resets failures and rescues."""
+        args = (keys.valid_id(job_id), op or scripts.operation())
+        return text(scripts.run(self.client, "retry_dead", self._meta, *args)[0])
+
+    def drop_dead(self, job_id: str) -> str:
+        """`dropped`, `not_dead` or `missing`."""
+        return text(scripts.run(self.client, "drop_dead", self._meta, job_id)[0])
+
+    def show(self, job_id: str) -> dict[str, str]:
+        """The fields of a job's hash, empty if there is none."""
+        found: Any = self.client.hgetall(keys.job(self.name, job_id))
+        return {text(name): text(value) for name, value in found.items()}
+
+    # -- workers ---------------------------------------------------------------------------------------------------
+
+    def register(
+        self, worker: str, *, control: bool, record_ttl_ms: int = 30_000, record: Mapping[str, str | int] | None = None
+    ) -> int:
+        """Enter or renew a worker's record; returns the agent's published stuck_after in ms (0: none published)."""
+        self.announce()
+        args: list[scripts.Argument] = [worker, record_ttl_ms, 1 if control else 0]
+        for name, value in (record or {}).items():
+            args += [name, value]
+        return int(scripts.run(self.client, "register_worker", self._meta, *args)[1])
+
+    def leave(self, worker: str, slots: Iterable[str]) -> bool:
+        """Take a worker off the list; False if it still holds jobs (then it stays)."""
+        fields = [f"{slot}{part}" for slot in slots for part in "cf"]
+        return text(scripts.run(self.client, "leave_worker", self._meta, worker, *fields)[0]) == "left"
+
+
+def encode(payload: Any) -> str:
+    """A payload as compact JSON text. Raises `Refused` where JSON cannot hold it (NaN and infinities included)."""
+    try:
+        return json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as bad:
+        raise Refused(f"payload is not JSON: {bad}; use objects, lists, strings, numbers, true, false, null") from bad
+
+
+def clip(value: str, size: int) -> str:
+    """Text cut to at most `size` bytes of UTF-8, never inside a character."""
+    raw = value.encode("utf-8", "replace")
+    return value if len(raw) <= size else raw[:size].decode("utf-8", "ignore")
+
+
+def jitter_thousandths() -> int:
+    """A factor of 0.8 to 1.2 in thousandths, for backoff."""
+    return random.randint(800, 1200)  # noqa: S311  spreads load, no secret
+
+
+def _milliseconds(seconds: float, what: str) -> int:
+    if not 0 <= seconds < 1e9:
+        raise Refused(f"{what} {seconds}: use seconds from 0 to 1e9")
+    return round(seconds * 1000)

@@ -1,0 +1,70 @@
+"""Name what a script refused: its error codes become exceptions with the place and the mend, in this one room.
+
+Scripts stay quick because they do not describe wrong types themselves: Redis raises a bare WRONGTYPE before their first
+write, and only then is every key of the queue asked for its type here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from unstuck.errors import Deposed, InvalidName, Refused, VersionMismatch, WrongType
+from unstuck.protocol import keys
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from redis.exceptions import ResponseError
+
+_STEM = re.compile(r"(unstuck:\{([^}]*)\}:)")
+
+
+def translate(client: Redis, key: str, error: ResponseError) -> Exception:
+    """The exception for an error reply of one of our scripts; any other error is returned as it is."""
+    text = re.sub(r"^Command # \d+ .*? of pipeline caused error: ", "", str(error))
+    code, _, rest = text.partition(" ")
+    rest = re.sub(r" script: [0-9a-f]{40}.*$", "", rest)
+    if code == "UNSTUCKVERSION":
+        return VersionMismatch(
+            f"{key}: field v is {rest[:40]!r}, this is protocol version {keys.VERSION}; "
+            "use the unstuck version that made the queue, or drain it and delete its keys"
+        )
+    if code == "UNSTUCKNAME":
+        what, _, name = rest.rpartition(" ")
+        allowed = "A-Z a-z 0-9 . _ -" if what == "queue" else "A-Z a-z 0-9 . _ : -"
+        return InvalidName(f"{what} {name[:140]!r}: use 1 to 128 of {allowed}")
+    if code == "UNSTUCKVALUE":
+        return Refused(f"{key}: a script was called with a value it cannot take: {rest[:200]}")
+    if code == "UNSTUCKNUMBER":
+        return WrongType(f"{rest[:300]}: not a whole number; nothing was changed; set it to one, or delete the field")
+    if code == "UNSTUCKFENCED":
+        return Deposed(f"{key}: a younger leader (epoch {rest[:20]}) has been at this queue; this agent stepped down")
+    if code == "WRONGTYPE" or "WRONGTYPE" in text.split(" script:")[0]:
+        return WrongType(_wrong_type(client, key, error))
+    return error
+
+
+def wrong_keys(client: Redis, queue: str) -> list[tuple[str, str, str]]:
+    """Fixed keys of a queue that hold another type than the protocol gives them: (key, found, expected)."""
+    pipe = client.pipeline(transaction=False)
+    for part in keys.STRUCTURES:
+        pipe.type(keys.stem(queue) + part)
+    found = pipe.execute()
+    wrong = []
+    for (part, expected), kind in zip(keys.STRUCTURES.items(), found, strict=True):
+        kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+        if kind not in ("none", expected):
+            wrong.append((keys.stem(queue) + part, kind, expected))
+    return wrong
+
+
+def _wrong_type(client: Redis, key: str, error: ResponseError) -> str:
+    matched = _STEM.match(key)
+    wrong = wrong_keys(client, matched[2]) if matched else []
+    if wrong:
+        name, found, expected = wrong[0]
+        return (
+            f"{name} holds a {found} where a {expected} belongs; nothing was changed; "
+            f"rename it away (RENAME {name} {name}:aside) and run this again"
+        )
+    return f"{key}: a key of this queue holds the wrong type ({error}); nothing was changed"

@@ -1,0 +1,21 @@
+#!lua flags=allow-oom
+-- Delete one dead or quarantined job for good. Harmless to run twice.
+-- KEYS 1 unstuck:{Q}:meta
+-- ARGV 1 id
+-- returns {'dropped' | 'not_dead' | 'missing', state}
+--@include common
+local id = ARGV[1]
+local refused = version_error()
+if refused then return refused end
+local job = stem .. 'job:' .. id
+local body = redis.pcall('HMGET', job, 'state')
+redis.call('ZCARD', stem .. 'dead')
+redis.call('LLEN', stem .. 'quarantine')
+redis.call('XLEN', stem .. 'events')
+local state = not body.err and body[1] or ''
+if state ~= '' and state ~= 'dead' and state ~= 'quarantine' then return {'not_dead', state} end
+local gone = redis.call('ZREM', stem .. 'dead', id) + redis.call('LREM', stem .. 'quarantine', 0, id)
+if gone == 0 then return {'missing', state} end
+redis.call('UNLINK', job)
+note('dropped', id, '', '', 'by hand')
+return {'dropped', state}

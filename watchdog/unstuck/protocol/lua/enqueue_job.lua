@@ -1,0 +1,42 @@
+#!lua
+-- Enqueue one job. Idempotent by its id and operation id. Refused while Redis is out of memory.
+-- KEYS 1 unstuck:{Q}:meta
+-- ARGV 1 id  2 op  3 payload (JSON text)  4 delay_ms  5 max_attempts or ''  6 retry_delay_ms or ''  7 expected_ms or ''
+-- returns {'enqueued' | 'exists', state, now_ms}
+--@include common
+--@include placing
+local id, op, payload, delay = ARGV[1], ARGV[2], ARGV[3], integer(ARGV[4])
+local refused = version_error()
+if refused then return refused end
+if not valid(id) then return refuse_name('job id', id) end
+if #payload > 1048576 then return redis.error_reply('UNSTUCKVALUE payload ' .. #payload) end
+for i = 5, 7 do
+  if ARGV[i] ~= '' and not integer(ARGV[i]) then return redis.error_reply('UNSTUCKVALUE ' .. i .. ' ' .. ARGV[i]) end
+end
+if not delay then return redis.error_reply('UNSTUCKVALUE delay_ms ' .. ARGV[4]) end
+local now = clock()
+local job = stem .. 'job:' .. id
+local there = redis.call('HMGET', job, 'enqueue_op', 'state')
+if there[2] then
+  return {there[1] == op and 'enqueued' or 'exists', there[2], now}
+end
+redis.call('LLEN', stem .. 'pending')
+redis.call('ZCARD', stem .. 'scheduled')
+redis.call('LLEN', stem .. 'wake')
+local counted, err = read_counters({'enqueued'})
+if err then return err end
+
+local fields = {'payload', payload, 'attempt', 0, 'failures', 0, 'rescues', 0, 'enqueued_at', now, 'version', 1,
+  'enqueue_op', op}
+local names = {'max_attempts', 'retry_delay_ms', 'expected_ms'}
+for i = 1, 3 do
+  if ARGV[4 + i] ~= '' then
+    fields[#fields + 1] = names[i]
+    fields[#fields + 1] = ARGV[4 + i]
+  end
+end
+redis.call('HSET', job, unpack(fields))
+if delay > 0 then to_scheduled(id, job, now + delay) else to_pending(id, job, now, 'LPUSH') end
+redis.call('HSET', KEYS[1], 'v', 1)
+redis.call('HSET', stem .. 'stats', 'enqueued', whole(counted[1] + 1))
+return {'enqueued', delay > 0 and 'scheduled' or 'pending', now}

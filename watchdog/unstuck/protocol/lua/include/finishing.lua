@@ -1,0 +1,43 @@
+-- Shared by the scripts that end an attempt on behalf of its own worker: complete, fail, release.
+-- Answers an earlier run of the same operation, a refusal (S2: only the counter grows), or hands over the body.
+
+-- returns answer (final, if not nil), body, counters, stamp, now
+local function begin_finish(worker, slot, op, id, token, kind)
+  local refused = version_error()
+  if refused then return refused end
+  if not valid(worker) then return refuse_name('worker', worker) end
+  if not valid(id) then return refuse_name('job id', id) end
+  local earlier = recalled(worker, slot, op)
+  if earlier then return earlier end
+  local now, micros = clock()
+  local body = redis.call('HMGET', stem .. 'job:' .. id, 'state', 'token', 'worker', 'started_at', 'version', 'failures',
+    'max_attempts', 'retry_delay_ms', 'cancelled_at', 'expected_by')
+  if body[1] ~= 'active' or body[2] ~= token then
+    if kind == 'completed' and body[1] == 'done' and body[2] == token then return 'completed' end
+    local n, wrong = read_counters({'refused'})
+    if wrong then return wrong end
+    redis.call('HSET', stem .. 'stats', 'refused', whole(n[1] + 1))
+    return remember(worker, slot, op, 'refused')
+  end
+  local begun, version, failures = integer(body[4]), integer(body[5]), integer(body[6])
+  if not (begun and version and failures and integer(body[7]) and integer(body[8])) then
+    return redis.error_reply('UNSTUCKNUMBER ' .. stem .. 'job:' .. id .. ' started_at, version, failures or limits')
+  end
+  local stamp, bad = check_places(micros)
+  if bad then return bad end
+  redis.call('SCARD', stem .. 'held:' .. (body[3] or ''))
+  local ran = math.max(0, now - begun)
+  local names = {kind, 'run_ms', bucket('run_le_', ran), 'dead', 'dead_dropped', 'retried'}
+  local counters, err = read_counters(names)
+  if err then return err end
+  return nil, {worker = body[3] or '', version = version, failures = failures, max_attempts = integer(body[7]),
+    retry_delay = integer(body[8]), cancelled = body[9], ran = ran}, {names = names, values = counters}, stamp, now
+end
+
+local function count_finish(counters, ran, dead, dropped, retried)
+  local n, v = counters.names, counters.values
+  redis.call('HSET', stem .. 'stats', n[1], whole(v[1] + 1), n[2], whole(v[2] + ran), n[3], whole(v[3] + 1))
+  if dead > 0 or dropped > 0 or retried > 0 then
+    redis.call('HSET', stem .. 'stats', n[4], whole(v[4] + dead), n[5], whole(v[5] + dropped), n[6], whole(v[6] + retried))
+  end
+end

@@ -1,0 +1,77 @@
+-- Where a job can be put. Each function is called after every check has passed, and leaves the job in one place.
+
+-- Read what placing will write to, so that a wrong type raises before the first write; returns the next cache stamp.
+local function check_places(micros)
+  redis.call('LLEN', stem .. 'pending')
+  redis.call('ZCARD', stem .. 'scheduled')
+  redis.call('ZCARD', stem .. 'dead')
+  redis.call('LLEN', stem .. 'wake')
+  redis.call('LLEN', stem .. 'quarantine')
+  redis.call('ZCARD', stem .. 'active')
+  redis.call('ZCARD', stem .. 'started')
+  redis.call('ZCARD', stem .. 'deadlines')
+  redis.call('XLEN', stem .. 'events')
+  local stamp = redis.call('GET', stem .. 'stamp')
+  local at = 0
+  if stamp then
+    if #stamp <= 16 and string.find(stamp, '^%d+$') then at = tonumber(stamp)
+    else return nil, redis.error_reply('UNSTUCKNUMBER ' .. stem .. 'stamp') end
+  end
+  return math.max(at + 1, micros), nil
+end
+
+-- Forget the attempt everywhere but in the body: index, ages, deadline, the worker's set, the lock key, the cache.
+local function end_attempt(id, worker)
+  redis.call('ZREM', stem .. 'active', id)
+  redis.call('ZREM', stem .. 'started', id)
+  redis.call('ZREM', stem .. 'deadlines', id)
+  if worker and worker ~= '' then redis.call('SREM', stem .. 'held:' .. worker, id) end
+  redis.call('UNLINK', stem .. 'lock:' .. id, stem .. 'cache:' .. id)
+end
+
+local function invalidate(id, event, stamp)
+  redis.call('SET', stem .. 'stamp', whole(stamp))
+  redis.call('PUBLISH', stem .. 'invalidate', '{"id":"' .. id .. '","event":"' .. event .. '","stamp":' .. whole(stamp) .. '}')
+end
+
+local ATTEMPT_FIELDS = {'token', 'worker', 'lock', 'lock_ttl_ms', 'heartbeat_ms', 'abort_after_ms', 'started_at',
+  'heartbeat_at', 'expected_by', 'progress', 'cancelled_at'}
+
+local function to_pending(id, job, now, side)
+  redis.call(side, stem .. 'pending', id)
+  redis.call('HSET', job, 'state', 'pending', 'ready_at', now)
+  redis.call('LPUSH', stem .. 'wake', 1)
+  redis.call('LTRIM', stem .. 'wake', 0, 999)
+end
+
+local function to_scheduled(id, job, due)
+  redis.call('ZADD', stem .. 'scheduled', due, id)
+  redis.call('HSET', job, 'state', 'scheduled')
+end
+
+-- Bury with its cause; the oldest beyond `most`, or older than `keep_ms`, are dropped (at most 10 a call). Returns how many.
+local function to_dead(id, job, now, cause, most, keep_ms)
+  redis.call('ZADD', stem .. 'dead', now, id)
+  redis.call('HSET', job, 'state', 'dead', 'cause', cause, 'died_at', now)
+  local dropped = 0
+  local old = redis.call('ZRANGEBYSCORE', stem .. 'dead', '-inf', now - keep_ms, 'LIMIT', 0, 10)
+  local excess = math.min(redis.call('ZCARD', stem .. 'dead') - #old - most, 10 - #old)
+  if excess > 0 then
+    local more = redis.call('ZRANGE', stem .. 'dead', #old, #old + excess - 1)
+    for i = 1, #more do old[#old + 1] = more[i] end
+  end
+  for i = 1, #old do
+    redis.call('ZREM', stem .. 'dead', old[i])
+    redis.call('UNLINK', stem .. 'job:' .. old[i])
+    dropped = dropped + 1
+  end
+  return dropped
+end
+
+-- An id that no worker could run: out of the way, body (if any) kept for a person.
+local function to_quarantine(id, job, cause)
+  redis.call('LPUSH', stem .. 'quarantine', id)
+  local kind = redis.call('TYPE', job)
+  if (kind.ok or kind) == 'hash' then redis.call('HSET', job, 'state', 'quarantine', 'cause', cause) end
+  note('quarantined', id, '', '', cause)
+end
