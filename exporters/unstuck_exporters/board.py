@@ -12,14 +12,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from unstuck.clock import Clock, SystemClock
-from unstuck.model import Action, Event, GateState, Mode, QueueSnapshot, Reason, Reclaimed, ServerSnapshot, Verdict
+from unstuck.model import Event, GateState, Mode, QueueSnapshot, Reason, Reclaimed, ServerSnapshot, Verdict
 from unstuck_exporters import labels
 from unstuck_exporters.agency import AgentLedger, Duty, Role
 from unstuck_exporters.history import Point
-from unstuck_exporters.ledger import Brake, Paced, QueueLedger, max_age
+from unstuck_exporters.ledger import Brake, Paced, QueueLedger, Setup, max_age
 from unstuck_exporters.roster import Roster
 from unstuck_exporters.tally import DELIVERY_BUCKETS, Histogram, Tally
 from unstuck_exporters.view import View
@@ -72,10 +73,9 @@ class Board:
             ledger = self._ledger(backend, queue, configured=True)
             if ledger is None:
                 return
-            ledger.configured = True
-            ledger.mode = mode
-            ledger.backlog_threshold = backlog_threshold
-            ledger.sweep_interval = self._sweep_interval if sweep_interval is None else sweep_interval
+            every = self._sweep_interval if sweep_interval is None else sweep_interval
+            setup = Setup(configured=True, mode=mode, backlog_threshold=backlog_threshold, sweep_interval=every)
+            self._queues.put(replace(ledger, setup=setup))
 
     def configuration_loaded(self, *, ok: bool) -> None:
         """The configuration was read: at start, or again later."""
@@ -183,7 +183,7 @@ class Board:
                 if ledger is None:
                     dropped += 1
                 else:
-                    ledger.look(snapshot, now, wall)
+                    self._queues.put(ledger.looked(snapshot, now, wall))
             self._queues.looked(backend, dropped, now)
 
     def swept(self) -> None:
@@ -204,7 +204,7 @@ class Board:
         """The verdicts on one queue's in-flight jobs; healthy ones may be left out. What is new is counted here."""
         with self._lock:
             if ledger := self._ledger(backend, queue):
-                ledger.judge(verdicts, self._clock.monotonic(), self._clock.wall())
+                self._queues.put(ledger.judged(verdicts, self._clock.wall()))
 
     # -- reclaiming
 
@@ -213,37 +213,29 @@ class Board:
     ) -> None:
         """What became of one condemned job, whatever the outcome. ``delay``: seconds from stuck to reclaimed."""
         with self._lock:
-            ledger = self._ledger(backend, queue)
-            if ledger is None:
-                return
-            if outcome.action is Action.LOST_RACE:
-                ledger.skipped.add("lost_race")
-            elif outcome.action in (Action.SKIPPED, Action.NONE):
-                ledger.skipped.add(labels.known(outcome.cause, labels.SKIP_CAUSES))
-            else:
-                ledger.reclaims.add(outcome.action.value, reason.value)
-                if delay is not None:
-                    ledger.reclaim_delay.observe(delay, {"job_id": outcome.job}, self._clock.wall())
-                if outcome.action is Action.DEAD_LETTERED:
-                    ledger.poison += 1
+            if ledger := self._ledger(backend, queue):
+                counts = ledger.counts.outcome(reason, outcome, delay, self._clock.wall())
+                self._queues.put(replace(ledger, counts=counts))
 
     def skipped(self, backend: str, queue: str, cause: str, count: int = 1) -> None:
         """Stuck jobs were left alone in this sweep (labels.SKIP_CAUSES); counted in every sweep that leaves them."""
         with self._lock:
             if ledger := self._ledger(backend, queue):
-                ledger.skipped.add(labels.known(cause, labels.SKIP_CAUSES), count=count)
+                skipped = ledger.counts.skipped.plus(labels.known(cause, labels.SKIP_CAUSES), count=count)
+                self._count(ledger, skipped=skipped)
 
     def reclaim_failed(self, backend: str, queue: str, kind: str, count: int = 1) -> None:
         """Reclaims raised; ``kind`` as `unstuck.errors.classify` gives it."""
         with self._lock:
             if ledger := self._ledger(backend, queue):
-                ledger.failures.add(labels.known(kind, labels.FAILURE_KINDS), count=count)
+                failures = ledger.counts.failures.plus(labels.known(kind, labels.FAILURE_KINDS), count=count)
+                self._count(ledger, failures=failures)
 
     def braked(self, backend: str, queue: str, brake: Brake) -> None:
         """The brake of a queue was asked (S6)."""
         with self._lock:
             if ledger := self._ledger(backend, queue):
-                ledger.brake = brake
+                self._queues.put(replace(ledger, brake=brake))
 
     # -- pacing, cache, notifications
 
@@ -251,27 +243,28 @@ class Board:
         """An interval was published; its time is now unless it carries one."""
         with self._lock:
             if ledger := self._ledger(backend, queue):
-                ledger.paced = paced if paced.at else paced.published(self._clock.wall())
+                self._queues.put(replace(ledger, paced=paced if paced.at else replace(paced, at=self._clock.wall())))
 
     def pacing_reset(self, backend: str, queue: str, cause: str) -> None:
         """The interval went back to its base (labels.RESET_CAUSES)."""
         with self._lock:
             if ledger := self._ledger(backend, queue):
-                ledger.resets.add(labels.known(cause, labels.RESET_CAUSES))
+                self._count(ledger, resets=ledger.counts.resets.plus(labels.known(cause, labels.RESET_CAUSES)))
 
     def invalidated(self, backend: str, queue: str, cause: str, count: int = 1) -> None:
         """Per-job cache entries were invalidated (labels.INVALIDATION_CAUSES)."""
         with self._lock:
             if ledger := self._ledger(backend, queue):
-                ledger.invalidations = ledger.invalidations or Tally()
-                ledger.invalidations.add(labels.known(cause, labels.INVALIDATION_CAUSES), count=count)
+                cause = labels.known(cause, labels.INVALIDATION_CAUSES)
+                self._count(ledger, invalidations=(ledger.counts.invalidations or Tally()).plus(cause, count=count))
 
     def invalidation_failed(self, backend: str, queue: str) -> None:
         """An invalidation could not be made."""
         with self._lock:
             if ledger := self._ledger(backend, queue):
-                ledger.invalidations = ledger.invalidations or Tally()
-                ledger.invalidation_failures += 1
+                failures = ledger.counts.invalidation_failures + 1
+                known = ledger.counts.invalidations or Tally()
+                self._count(ledger, invalidations=known, invalidation_failures=failures)
 
     def published(self, channel: str, subscribers: int) -> None:
         """An invalidation event was published; ``subscribers`` is PUBLISH's reply. ``channel`` is a closed name."""
@@ -316,7 +309,7 @@ class Board:
                 max_age=max_age(self._sweep_interval),
                 longest_silence=max(self._longest_silence, max_age(self._sweep_interval)),
                 agent=self._agent.copy(),
-                queues=tuple(ledger.copy() for ledger in self._queues),
+                queues=self._queues.all(),
                 queues_dropped=self._queues.dropped,
                 events=tuple(self._events),
             )
@@ -330,3 +323,6 @@ class Board:
     def _ledger(self, backend: str, queue: str, *, configured: bool = False) -> QueueLedger | None:
         """The ledger of a queue; None if there is no room for it. Only under the lock."""
         return self._queues.open(backend, queue, self._clock.monotonic(), configured=configured)
+
+    def _count(self, ledger: QueueLedger, **counts: Any) -> None:
+        self._queues.put(replace(ledger, counts=replace(ledger.counts, **counts)))

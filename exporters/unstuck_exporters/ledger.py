@@ -1,12 +1,15 @@
-"""What the board knows of one queue. Plain state: the board's lock guards it, readers get a copy."""
+"""What the board knows of one queue: values that are never changed, only replaced by newer ones.
+
+So a reader's copy of a thousand queues costs nothing, and what did not change need not be written out anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from unstuck.model import Capability, Mode, QueueSnapshot, Standing, Verdict
+from unstuck.model import Action, Capability, Mode, QueueSnapshot, Reason, Reclaimed, Standing, Verdict
 from unstuck_exporters import labels
 from unstuck_exporters.history import History
 from unstuck_exporters.tally import JOB_BUCKETS, Histogram, Tally
@@ -14,10 +17,10 @@ from unstuck_exporters.tally import JOB_BUCKETS, Histogram, Tally
 MOST_VERDICTS: Final = 500
 """Verdicts kept per queue for people to read; the counts are of all."""
 
-_RECLAIM_KEYS: Final = tuple((action, reason) for action in labels.ACTIONS for reason in labels.REASONS)
-_REASON_KEYS: Final = tuple((reason,) for reason in labels.REASONS)
-_SKIP_KEYS: Final = tuple((cause,) for cause in labels.SKIP_CAUSES)
-_FAILURE_KEYS: Final = tuple((kind,) for kind in labels.FAILURE_KINDS)
+_NO_REASONS: Final = Tally.zeros([(reason,) for reason in labels.REASONS])
+_NO_RECLAIMS: Final = Tally.zeros([(action, reason) for action in labels.ACTIONS for reason in labels.REASONS])
+_NO_FAILURES: Final = Tally.zeros([(kind,) for kind in labels.FAILURE_KINDS])
+_NO_SKIPS: Final = Tally.zeros([(cause,) for cause in labels.SKIP_CAUSES])
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,6 @@ class Paced:
     reason: str = ""
     at: float = 0.0  # Unix time of the publication, seconds; the board fills it in
 
-    def published(self, at: float) -> Paced:
-        """The same, published at that Unix time."""
-        return replace(self, at=at)
-
 
 @dataclass(frozen=True, slots=True)
 class Brake:
@@ -52,110 +51,152 @@ class Brake:
 NO_BRAKE: Final = Brake()
 
 
-@dataclass(slots=True)
-class QueueLedger:
-    """One queue: how it is set up, how it looked last, and what the agent has counted about it."""
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a queue is set up."""
 
-    backend: str
-    queue: str
-    configured: bool = False
+    configured: bool = False  # False: only discovered
     mode: Mode = Mode.OBSERVE
     backlog_threshold: int | None = None
     sweep_interval: float = 2.0  # seconds between two looks at this queue
 
-    snapshot: QueueSnapshot | None = None  # without its leases
-    looked_at: float = 0.0  # monotonic
-    last_seen: float = 0.0  # monotonic; when anything was last heard of it
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The last good look at a queue."""
+
+    snapshot: QueueSnapshot  # without its leases; `error` is that of the last look, good or not
+    at: float  # monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdicts on one queue's in-flight jobs."""
 
     verdicts: tuple[Verdict, ...] = ()  # what is not healthy, the worst first, at most MOST_VERDICTS
-    judged_at: float | None = None  # monotonic
-    stuck: Tally = field(default_factory=lambda: Tally.zeros(_REASON_KEYS))
+    stuck: Tally = field(default_factory=lambda: _NO_REASONS)  # reason -> jobs stuck now
     suspects: int = 0
-    stuck_since: float | None = None  # Unix time; None: nothing is stuck
+    since: float | None = None  # Unix time since when the longest stuck one is stuck; None: nothing is stuck
     condemned: frozenset[tuple[str, str]] = frozenset()  # job and token of what is stuck, to tell what is new
-
-    detected: Tally = field(default_factory=lambda: Tally.zeros(_REASON_KEYS))
-    reclaims: Tally = field(default_factory=lambda: Tally.zeros(_RECLAIM_KEYS))  # action, reason
-    failures: Tally = field(default_factory=lambda: Tally.zeros(_FAILURE_KEYS))
-    skipped: Tally = field(default_factory=lambda: Tally.zeros(_SKIP_KEYS))
-    reclaim_delay: Histogram = field(default_factory=lambda: Histogram(JOB_BUCKETS))
-    poison: int = 0
-    brake: Brake = NO_BRAKE
-
-    paced: Paced | None = None
-    resets: Tally = field(default_factory=Tally)
-    invalidations: Tally | None = None  # None: this agent invalidates nothing here
-    invalidation_failures: int = 0
-
-    history: History = field(default_factory=History)
-
-    @property
-    def capability(self) -> Capability:
-        """What the layout allows; `observe` until the first look says more."""
-        return self.snapshot.capability if self.snapshot else Capability.OBSERVE
 
     @property
     def stuck_jobs(self) -> int:
         """Jobs judged stuck now, over all reasons."""
         return sum(self.stuck.values())
 
-    def look(self, snapshot: QueueSnapshot, now: float, wall: float) -> None:
-        """Take over a look. A look that failed keeps the one before, which then ages."""
-        self.last_seen = now
-        if snapshot.error and self.snapshot is not None:
-            self.snapshot = replace(self.snapshot, error=snapshot.error)
-            return
-        self.snapshot = replace(snapshot, leases=())
-        self.looked_at = now
-        if not snapshot.error and self.history.due(now):
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What this agent has counted about one queue since it started."""
+
+    detected: Tally = field(default_factory=lambda: _NO_REASONS)  # reason
+    reclaims: Tally = field(default_factory=lambda: _NO_RECLAIMS)  # action, reason
+    failures: Tally = field(default_factory=lambda: _NO_FAILURES)  # kind
+    skipped: Tally = field(default_factory=lambda: _NO_SKIPS)  # cause
+    reclaim_delay: Histogram = field(default_factory=lambda: Histogram(JOB_BUCKETS))
+    poison: int = 0
+    resets: Tally = field(default_factory=Tally)  # cause
+    invalidations: Tally | None = None  # cause; None: this agent invalidates nothing here
+    invalidation_failures: int = 0
+
+    def found(self, reasons: Mapping[str, int]) -> Counts:
+        """After jobs were newly judged stuck."""
+        detected = self.detected
+        for reason, count in reasons.items():
+            detected = detected.plus(reason, count=count)
+        return replace(self, detected=detected)
+
+    def outcome(self, reason: Reason, outcome: Reclaimed, delay: float | None, wall: float) -> Counts:
+        """After a reclaim was tried."""
+        if outcome.action is Action.LOST_RACE:
+            return replace(self, skipped=self.skipped.plus("lost_race"))
+        if outcome.action in (Action.SKIPPED, Action.NONE):
+            return replace(self, skipped=self.skipped.plus(labels.known(outcome.cause, labels.SKIP_CAUSES)))
+        delays = self.reclaim_delay
+        if delay is not None:
+            delays = delays.copy()
+            delays.observe(delay, {"job_id": outcome.job}, wall)
+        return replace(
+            self,
+            reclaims=self.reclaims.plus(outcome.action.value, reason.value),
+            reclaim_delay=delays,
+            poison=self.poison + (outcome.action is Action.DEAD_LETTERED),
+        )
+
+
+_NOTHING: Final = Counts()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLedger:
+    """One queue: how it is set up, how it looked last, and what the agent has counted about it."""
+
+    backend: str
+    queue: str
+    last_seen: float  # monotonic; when a look last spoke of it
+    setup: Setup = Setup()
+    look: Look | None = None
+    judgement: Judgement = Judgement()
+    counts: Counts = _NOTHING
+    brake: Brake = NO_BRAKE
+    paced: Paced | None = None
+    history: History = field(default_factory=History)  # the one thing here that does change: read it under the lock
+
+    @property
+    def capability(self) -> Capability:
+        """What the layout allows; `observe` until the first look says more."""
+        return self.look.snapshot.capability if self.look else Capability.OBSERVE
+
+    def fresh(self, now: float) -> bool:
+        """Whether the last good look is young enough to be shown as the present."""
+        return self.look is not None and now - self.look.at <= max_age(self.setup.sweep_interval)
+
+    def looked(self, snapshot: QueueSnapshot, now: float, wall: float) -> QueueLedger:
+        """After a look. One that failed keeps the look before, which then ages."""
+        if snapshot.error:
+            look = self.look and Look(replace(self.look.snapshot, error=snapshot.error), self.look.at)
+            return replace(self, look=look, last_seen=now)
+        if self.history.due(now):
             totals = snapshot.totals
             self.history.add(
                 now,
                 wall,
                 waiting=snapshot.waiting,
                 running=snapshot.running,
-                stuck=self.stuck_jobs,
+                stuck=self.judgement.stuck_jobs,
                 oldest=snapshot.oldest_waiting,
                 done=None if totals is None else totals.completed + totals.failed,
             )
+        return replace(self, look=Look(replace(snapshot, leases=()), now), last_seen=now)
 
-    def judge(self, verdicts: Sequence[Verdict], now: float, wall: float) -> None:
-        """Take over the verdicts on all in-flight jobs (healthy ones may be left out)."""
-        self.judged_at = now
+    def judged(self, verdicts: Sequence[Verdict], wall: float) -> QueueLedger:
+        """After judging all in-flight jobs (healthy ones may be left out)."""
+        if not verdicts:
+            return replace(self, judgement=_ALL_WELL) if self.judgement is not _ALL_WELL else self
         stuck = [v for v in verdicts if v.standing is Standing.STUCK]
         unsure = {(v.lease.job, v.lease.token) for v in verdicts if v.standing is Standing.INCONCLUSIVE}
-        counts = Tally.zeros(_REASON_KEYS)
+        counts, news = Tally(_NO_REASONS), Tally()
         for verdict in stuck:
             reason = verdict.reason.value if verdict.reason else labels.OTHER
             counts.add(reason)
-            if (verdict.lease.job, verdict.lease.token) not in self.condemned:
-                self.detected.add(reason)
-        self.stuck = counts
-        self.suspects = sum(1 for v in verdicts if v.standing is Standing.SUSPECT)
-        # What was stuck before the gate closed is no news when it opens again.
-        self.condemned = frozenset((v.lease.job, v.lease.token) for v in stuck) | (self.condemned & unsure)
-        self.stuck_since = wall - max(map(stuck_for, stuck)) if stuck else None
+            if (verdict.lease.job, verdict.lease.token) not in self.judgement.condemned:
+                news.add(reason)
         rank = {Standing.STUCK: 0, Standing.SUSPECT: 1, Standing.INCONCLUSIVE: 2}
         unwell = [v for v in verdicts if v.standing in rank]
         unwell.sort(key=lambda v: (rank[v.standing], -v.unchanged, v.lease.job))
-        self.verdicts = tuple(unwell[:MOST_VERDICTS])
-
-    def fresh(self, now: float) -> bool:
-        """Whether the last good look is young enough to be shown as the present."""
-        return self.snapshot is not None and now - self.looked_at <= max_age(self.sweep_interval)
-
-    def copy(self) -> QueueLedger:
-        """A copy that later writes do not change; the history is shared, take its points under the lock."""
-        return replace(
-            self,
-            detected=Tally(self.detected),
-            reclaims=Tally(self.reclaims),
-            failures=Tally(self.failures),
-            skipped=Tally(self.skipped),
-            reclaim_delay=self.reclaim_delay.copy(),
-            resets=Tally(self.resets),
-            invalidations=None if self.invalidations is None else Tally(self.invalidations),
+        judgement = Judgement(
+            verdicts=tuple(unwell[:MOST_VERDICTS]),
+            stuck=counts,
+            suspects=sum(1 for v in verdicts if v.standing is Standing.SUSPECT),
+            since=wall - max(map(stuck_for, stuck)) if stuck else None,
+            # What was stuck before the gate closed is no news when it opens again.
+            condemned=frozenset((v.lease.job, v.lease.token) for v in stuck) | (self.judgement.condemned & unsure),
         )
+        counted = self.counts.found({reason: count for (reason,), count in news.items()}) if news else self.counts
+        return replace(self, judgement=judgement, counts=counted)
+
+
+_ALL_WELL: Final = Judgement()
 
 
 def max_age(sweep_interval: float) -> float:

@@ -39,6 +39,12 @@ class Tally(dict[Key, int]):
             key = (OTHER,) * len(key)
         self[key] = self.get(key, 0) + count
 
+    def plus(self, *key: str, count: int = 1) -> Tally:
+        """The tally after counting, as a new one."""
+        new = Tally(self)
+        new.add(*key, count=count)
+        return new
+
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
