@@ -22,14 +22,13 @@ Nothing is connected, and redis-py is not imported, before the first client is a
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from unstuck.errors import ConfigurationError
 from unstuck.redis_url import RedisUrl
 
 if TYPE_CHECKING:
     from redis import Redis
-
     from unstuck.config import Settings
 
 BEAT_TIMEOUT_SECONDS: Final = 2.0
@@ -112,7 +111,7 @@ class Connections:
         for client in clients:
             client.close()
 
-    def __enter__(self) -> Connections:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -172,8 +171,9 @@ class Connections:
         return {**given, "ssl_check_hostname": check and strict}
 
     def _single(self, form: str, options: dict[str, Any]) -> Redis:
-        from redis import Redis
         from redis.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
+
+        from redis import Redis
 
         if form == "unix":
             options.pop("socket_keepalive")
@@ -181,8 +181,7 @@ class Connections:
         else:
             host, port = self.url.hosts[0]
             place = {"connection_class": SSLConnection if self.url.tls else Connection, "host": host, "port": port}
-        client = Redis.from_pool(ConnectionPool(**place, db=self.url.db, **options))
-        return client
+        return Redis.from_pool(ConnectionPool(**place, db=self.url.db, **options))
 
     def _sentinel(self, options: dict[str, Any]) -> Redis:
         from redis.sentinel import Sentinel
@@ -196,7 +195,7 @@ class Connections:
         }
         if self.url.tls:
             asking["ssl"] = options["ssl"] = True
-        sentinel = Sentinel(list(self.url.hosts), sentinel_kwargs=asking)
+        sentinel = cast("Any", Sentinel)(list(self.url.hosts), sentinel_kwargs=asking)
         return cast("Redis", sentinel.master_for(self.url.service, db=self.url.db, **options))
 
     def _cluster(self, options: dict[str, Any]) -> Redis:
@@ -204,6 +203,6 @@ class Connections:
 
         if self.url.tls:
             options["ssl"] = True
-        nodes = [ClusterNode(host, port) for host, port in self.url.hosts]
+        nodes = [cast("Any", ClusterNode)(host, port) for host, port in self.url.hosts]
         # RedisCluster offers the commands of Redis; it routes each by the hash tag of its keys.
         return cast("Redis", RedisCluster(startup_nodes=nodes, **options))

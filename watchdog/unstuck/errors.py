@@ -12,8 +12,6 @@ where they could hold the arguments of a command.
 from __future__ import annotations
 
 import re
-import socket
-import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -79,7 +77,7 @@ class ConfigurationError(UsageError):
         super().__init__(text)
 
 
-class RedisUnavailable(UnstuckError):
+class RedisUnavailable(UnstuckError):  # noqa: N818 — names a state, not a mishap
     """Redis cannot be reached or used. ``kind`` is one of :data:`KINDS`; ``url`` has no password."""
 
     exit_code = 3
@@ -94,33 +92,33 @@ class ProtocolError(UnstuckError):
     """A script or client of the own protocol refused; nothing was changed unless the class says otherwise."""
 
 
-class WrongType(ProtocolError):
+class WrongType(ProtocolError):  # noqa: N818 — names a state, not a mishap
     """A key of the protocol holds another Redis type than the protocol gives it."""
 
     exit_code = 3
 
 
-class VersionMismatch(ProtocolError):
+class VersionMismatch(ProtocolError):  # noqa: N818 — names a state, not a mishap
     """The queue was made by another version of the protocol (``v`` in its meta hash)."""
 
     exit_code = 3
 
 
-class InvalidName(ProtocolError):
+class InvalidName(ProtocolError):  # noqa: N818 — names a state, not a mishap
     """A queue name, job id or worker name has a form that the protocol refuses."""
 
     exit_code = 2
 
 
-class LeaseLost(ProtocolError):
+class LeaseLost(ProtocolError):  # noqa: N818 — names a state, not a mishap
     """The attempt's token is not current any more: another attempt has the job, or nobody."""
 
 
-class Deposed(ProtocolError):
+class Deposed(ProtocolError):  # noqa: N818 — names a state, not a mishap
     """A younger leader has been at this queue: its fence holds a higher epoch than ours. Step down."""
 
 
-class Refused(ProtocolError):
+class Refused(ProtocolError):  # noqa: N818 — names a state, not a mishap
     """The protocol refused the request; the message says why."""
 
 
@@ -141,6 +139,8 @@ _CODES: Final = {
     "CLUSTERDOWN": "connection",
 }
 _CLASSES: Final = {
+    "CrossSlotTransactionError": "other",
+    "InvalidPipelineStack": "other",
     "AuthenticationError": "auth",
     "AuthorizationError": "auth",
     "AuthenticationWrongNumberOfArgsError": "auth",
@@ -154,6 +154,7 @@ _CLASSES: Final = {
     "TimeoutError": "timeout",
     "ConnectionError": "connection",
     "InvalidResponse": "connection",
+    "RedisClusterException": "connection",
     "OSError": "connection",
 }
 _PIPELINE: Final = re.compile(r"^Command # \d+ \(.*?\) of pipeline caused error: ", re.DOTALL)
@@ -228,7 +229,7 @@ def explain(exc: BaseException, url: object = "") -> UnstuckError:
             f"{place}: a key holds another type than expected (WRONGTYPE); another program writes under the same "
             "name: look with TYPE and rename or remove that key"
         )
-    sentence = _SENTENCES.get(kind) or _connection(exc, where) or _refusal(exc)
+    sentence = _SENTENCES.get(kind) or _refusal(exc) or _connection(exc)
     if sentence is None:
         if type(exc).__module__.split(".")[0] != "redis":
             return UnstuckError(f"{type(exc).__name__}: {exc}")
@@ -236,51 +237,112 @@ def explain(exc: BaseException, url: object = "") -> UnstuckError:
     return RedisUnavailable(f"{place} {sentence}", kind=kind, url=where)
 
 
-def _connection(exc: BaseException, where: str) -> str | None:
+_CONNECTION: Final = (
+    # (classes of the exception or its cause, parts of its text in lower case, sentence); the first that fits is said.
+    (
+        ("SSLCertVerificationError",),
+        ("certificate verify failed",),
+        "shows a TLS certificate that is not trusted; name its authority with ?ssl_ca_certs=FILE",
+    ),
+    (
+        ("SSLError",),
+        ("ssl:", "ssl error"),
+        "does not speak TLS as asked; use redis:// for a plain port, rediss:// for a TLS port",
+    ),
+    (
+        ("gaierror",),
+        ("name or service not known", "name resolution", "nodename nor servname", "no address assoc"),
+        "cannot be found: the host name does not resolve; check its spelling and the DNS",
+    ),
+    (
+        ("MaxConnectionsError",),
+        ("max number of clients",),
+        "takes no more connections; raise maxclients or close idle clients (CLIENT LIST)",
+    ),
+    (
+        ("MasterNotFoundError", "SlaveNotFoundError"),
+        (),
+        "has no primary that the sentinels know or reach; check the service name and `SENTINEL masters`",
+    ),
+    (
+        (),
+        ("cluster mode is not enabled", "cluster support disabled"),
+        "is not a cluster; use redis:// instead of cluster://",
+    ),
+    (
+        ("RedisClusterException", "ClusterDownError", "SlotNotCoveredError"),
+        (),
+        "is a cluster that cannot be reached or does not cover all slots; see CLUSTER INFO",
+    ),
+    (
+        ("InvalidResponse",),
+        ("protocol error",),
+        "does not answer like Redis; check the port, and use rediss:// if it is a TLS port",
+    ),
+    (
+        ("ConnectionRefusedError",),
+        ("refused",),
+        "refused the connection; start it, or set --redis or UNSTUCK_REDIS to where it listens",
+    ),
+    (
+        ("PermissionError",),
+        ("permission denied",),
+        "cannot be opened: no permission on the socket file; mend its mode or run as a user of its group",
+    ),
+    (
+        ("FileNotFoundError",),
+        ("no such file",),
+        "cannot be opened: the file named in the address does not exist; check the path",
+    ),
+    (
+        (),
+        ("unreachable", "no route"),
+        "cannot be reached over this network; check the address and the firewall",
+    ),
+)
+
+
+def _connection(exc: BaseException) -> str | None:
     """The sentence for a connection that could not be made or kept; None for anything else."""
-    text = _text(exc)
-    low = text.lower()
-    causes = [exc, exc.__cause__, exc.__context__]
-    if any(isinstance(c, ssl.SSLCertVerificationError) for c in causes) or "certificate verify failed" in low:
-        return "shows a TLS certificate that is not trusted; name its authority with ?ssl_ca_certs=FILE"
-    if any(isinstance(c, ssl.SSLError) for c in causes) or "ssl:" in low or "ssl error" in low:
-        return "does not speak TLS as asked; use redis:// for a plain port, rediss:// for a TLS port"
-    if any(isinstance(c, socket.gaierror) for c in causes) or any(
-        t in low for t in ("name or service not known", "name resolution", "nodename nor servname", "no address assoc")
-    ):
-        return "cannot be found: the host name does not resolve; check its spelling and the DNS"
-    if "max number of clients" in low or type(exc).__name__ == "MaxConnectionsError":
-        return "takes no more connections; raise maxclients or close idle clients (CLIENT LIST)"
-    if type(exc).__name__ in ("MasterNotFoundError", "SlaveNotFoundError"):
-        return "has no primary that the sentinels know or reach; check the service name and `SENTINEL masters`"
-    if "cluster mode is not enabled" in low or "cluster support disabled" in low:
-        return "is not a cluster; use redis:// instead of cluster://"
-    if type(exc).__name__ in ("RedisClusterException", "ClusterDownError", "SlotNotCoveredError"):
-        return "is a cluster that cannot be reached or does not cover all slots; see CLUSTER INFO"
-    if type(exc).__name__ == "InvalidResponse" or "protocol error" in low:
-        return "does not answer like Redis; check the port, and use rediss:// if it is a TLS port"
-    if "refused" in low:
-        return "refused the connection; start it, or set --redis or UNSTUCK_REDIS to where it listens"
-    if "permission denied" in low:
-        return "cannot be opened: no permission on the socket file; mend its mode or run as a user of its group"
-    if "no such file" in low:
-        return "cannot be opened: the file named in the address does not exist; check the path"
-    if "unreachable" in low or "no route" in low:
-        return "cannot be reached over this network; check the address and the firewall"
-    if classify(exc) == "connection":
-        return "closed the connection; see its log, and whether the port expects TLS (rediss://)"
-    return None
+    if classify(exc) != "connection":
+        return None
+    names, low = _names(exc), _text(exc).lower()
+    for classes, parts, sentence in _CONNECTION:
+        if names & set(classes) or any(part in low for part in parts):
+            return sentence
+    return "closed the connection; see its log, and whether the port expects TLS (rediss://)"
+
+
+def _names(exc: BaseException) -> set[str]:
+    """The class names of an exception, of what it derives from, and of its causes."""
+    causes = [cause for cause in (exc, exc.__cause__, exc.__context__) if cause is not None]
+    return {cls.__name__ for cause in causes for cls in type(cause).__mro__}
+
+
+_REFUSALS: Final = (
+    (
+        ("ClusterCrossSlotError", "CrossSlotTransactionError"),
+        ("crossslot",),
+        "is a cluster and the keys of one command lie in different slots (CROSSSLOT); use cluster:// as address",
+    ),
+    (("MovedError", "AskError"), ("moved ",), "is a cluster; use cluster://HOST:PORT as address"),
+    (
+        (),
+        ("db index is out of range", "invalid db index"),
+        "does not have that database number; use one below its `databases` setting",
+    ),
+    (
+        (),
+        ("unknown command", "unknown redis command", "unknown subcommand"),
+        "does not know a command that is needed; Redis 7.0 or Valkey 7.2 is the least version",
+    ),
+)
 
 
 def _refusal(exc: BaseException) -> str | None:
     """The sentence for an answer that says the address or the server does not fit; None for anything else."""
-    name, text = type(exc).__name__, _text(exc)
-    if name in ("ClusterCrossSlotError", "CrossSlotTransactionError") or text.startswith("CROSSSLOT"):
-        return "is a cluster and the keys of one command lie in different slots (CROSSSLOT); use cluster:// as address"
-    if name in ("MovedError", "AskError") or text.startswith(("MOVED ", "ASK ")):
-        return "is a cluster; use cluster://HOST:PORT as address"
-    if "DB index is out of range" in text or "invalid DB index" in text:
-        return "does not have that database number; use one below its `databases` setting"
-    if "unknown command" in text.lower():
-        return "does not know a command that is needed; Redis 7.0 or Valkey 7.2 is the least version"
+    names, low = _names(exc), _text(exc).lower()
+    for classes, parts, sentence in _REFUSALS:
+        if names & set(classes) or any(part in low for part in parts):
+            return sentence
     return None
