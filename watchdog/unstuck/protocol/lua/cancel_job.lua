@@ -5,6 +5,7 @@
 -- ARGV 1 id  2 op  3 dead_max  4 dead_ttl_ms
 -- returns {'dead' | 'told' | 'ended' | 'missing', state}
 --@include common
+--@include ending
 --@include placing
 local id, op = ARGV[1], ARGV[2]
 local refused = version_error()
@@ -15,8 +16,9 @@ if not most or not keep then return redis.error_reply('UNSTUCKVALUE dead_max or 
 local now, micros = clock()
 local job = stem .. 'job:' .. id
 local body = redis.call('HMGET', job, 'state', 'token', 'worker', 'cancel_op')
-local stamp, bad = check_places(micros)
+local stamp, bad = next_stamp(micros)
 if bad then return bad end
+check_places()
 local counters, err = read_counters({'dead', 'dead_dropped'})
 if err then return err end
 local state = body[1]

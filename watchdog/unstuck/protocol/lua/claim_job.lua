@@ -7,8 +7,7 @@
 --       | {'empty', next_due_ms or -1, now_ms} | {'again', quarantined, now_ms} | {'lost', id, now_ms} (a replayed claim
 --         whose attempt has meanwhile been taken away)
 --@include common
---@include placing
---@include promoting
+--@include buckets
 local worker, slot, op, nonce, lock = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local lock_ttl, beat, abort_after = integer(ARGV[6]), integer(ARGV[7]), integer(ARGV[8])
 local refused = version_error()
@@ -19,7 +18,7 @@ if not lock_ttl or lock_ttl < 1 or not beat or beat < 1 or not abort_after or ab
   or (lock ~= 'ttl' and lock ~= 'none') then
   return redis.error_reply('UNSTUCKVALUE lock, lock_ttl_ms, heartbeat_ms or abort_after_ms')
 end
-local now = clock()
+local now, _, at = clock()
 
 local FIELDS = {'state', 'payload', 'attempt', 'rescues', 'failures', 'ready_at', 'expected_ms', 'version', 'token',
   'expected_by'}
@@ -46,19 +45,19 @@ redis.call('ZCARD', stem .. 'active')
 redis.call('ZCARD', stem .. 'started')
 redis.call('ZCARD', stem .. 'deadlines')
 redis.call('SCARD', stem .. 'held:' .. worker)
-redis.call('ZSCORE', stem .. 'workers', worker)
+local seen = redis.call('ZSCORE', stem .. 'workers', worker)
 redis.call('LLEN', stem .. 'quarantine')
 redis.call('XLEN', stem .. 'events')
 
 if due and due <= now then
-  local _, err = read_counters({'quarantined'})
-  if err then return err end
-  promote(now, 100)
+--@include placing
+--@include promoting
+  promote(at, 100)
+  id = redis.call('LINDEX', pending, -1)
 end
 
 local bad = 0
 while true do
-  id = redis.call('LINDEX', pending, -1)
   if not id then
     redis.call('DEL', stem .. 'wake')
     first = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
@@ -77,6 +76,7 @@ while true do
     if not (attempt and rescues and failures and ready and expects and version) then why = 'not a number' end
   end
   if why then
+--@include placing
     redis.call('RPOP', pending)
     to_quarantine(id, job, why)
     bad = bad + 1
@@ -89,11 +89,12 @@ while true do
     local names = {'started', 'delay_ms', bucket('delay_le_', delay)}
     local counted, err = read_counters(names)
     if err then return err end
-    local token = whole(attempt + 1) .. '.' .. nonce
+    local nth = whole(attempt + 1)
+    local token = nth .. '.' .. nonce
     redis.call('RPOP', pending)
-    local fields = {'state', 'active', 'attempt', whole(attempt + 1), 'token', token, 'worker', worker, 'lock', lock,
-      'lock_ttl_ms', lock_ttl, 'heartbeat_ms', beat, 'abort_after_ms', abort_after, 'started_at', now,
-      'heartbeat_at', now, 'version', whole(version + 1)}
+    local fields = {'state', 'active', 'attempt', nth, 'token', token, 'worker', worker, 'lock', lock,
+      'lock_ttl_ms', ARGV[6], 'heartbeat_ms', ARGV[7], 'abort_after_ms', ARGV[8], 'started_at', at,
+      'heartbeat_at', at, 'version', whole(version + 1)}
     local by = ''
     if expects > 0 then
       by = whole(now + expects)
@@ -102,16 +103,17 @@ while true do
       redis.call('ZADD', stem .. 'deadlines', by, id)
     end
     redis.call('HSET', job, unpack(fields))
-    if lock == 'ttl' then redis.call('SET', stem .. 'lock:' .. id, token, 'PX', lock_ttl) end
-    redis.call('ZADD', stem .. 'active', now, id)
-    redis.call('ZADD', stem .. 'started', now, id)
+    if lock == 'ttl' then redis.call('SET', stem .. 'lock:' .. id, token, 'PX', ARGV[6]) end
+    redis.call('ZADD', stem .. 'active', at, id)
+    redis.call('ZADD', stem .. 'started', at, id)
     redis.call('SADD', stem .. 'held:' .. worker, id)
-    redis.call('ZADD', stem .. 'workers', now, worker)
+    if not seen or tonumber(seen) < now - 1000 then redis.call('ZADD', stem .. 'workers', at, worker) end
     redis.call('HSET', stem .. 'stats', names[1], whole(counted[1] + 1), names[2], whole(counted[2] + delay), names[3],
       whole(counted[3] + 1))
     note('acquired', id, worker, token, '')
-    remember(worker, slot, op, id .. ' ' .. token .. ' ' .. whole(attempt + 1))
+    remember(worker, slot, op, id .. ' ' .. token .. ' ' .. nth)
     return {'job', id, token, attempt + 1, body[2], now, rescues, failures, by, version + 1}
   end
   if bad >= 10 then return {'again', bad, now} end
+  id = redis.call('LINDEX', pending, -1)
 end

@@ -4,12 +4,13 @@
 -- ARGV 1 worker  2 slot  3 op  4 id  5 token  6 result_ttl_ms  7 expected version or '' (optimistic mode)
 -- returns 'completed' | 'refused' | 'conflict'
 --@include common
---@include placing
+--@include buckets
+--@include ending
 --@include finishing
 local worker, slot, op, id, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local result_ttl = integer(ARGV[6])
 if not result_ttl or result_ttl < 1 then return redis.error_reply('UNSTUCKVALUE result_ttl_ms') end
-local answer, body, counters, stamp, now = begin_finish(worker, slot, op, id, token, 'completed')
+local answer, body, counters, stamp, _, at = begin_finish(worker, slot, op, id, token, 'completed')
 if answer then return answer end
 if ARGV[7] ~= '' and ARGV[7] ~= whole(body.version) then
   redis.pcall('HINCRBY', stem .. 'stats', 'conflicts', 1)
@@ -17,10 +18,11 @@ if ARGV[7] ~= '' and ARGV[7] ~= whole(body.version) then
 end
 
 local job = stem .. 'job:' .. id
-end_attempt(id, body.worker)
-redis.call('HSET', job, 'state', 'done', 'finished_at', now, 'version', whole(body.version + 1))
-redis.call('HDEL', job, 'payload', 'progress', 'lock', 'heartbeat_at', 'cancelled_at', 'expected_by')
-redis.call('PEXPIRE', job, result_ttl)
+end_attempt(id, body.worker, body.deadline)
+redis.call('HSET', job, 'state', 'done', 'finished_at', at, 'version', whole(body.version + 1))
+redis.call('HDEL', job, 'payload', 'progress', 'lock', 'heartbeat_at')
+if body.cancelled or body.deadline then redis.call('HDEL', job, 'cancelled_at', 'expected_by') end
+redis.call('PEXPIRE', job, ARGV[6])
 invalidate(id, 'completed', stamp)
 count_finish(counters, body.ran, 0, 0, 0)
 note('completed', id, worker, token, '')

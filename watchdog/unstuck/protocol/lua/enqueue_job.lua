@@ -14,7 +14,7 @@ for i = 5, 7 do
   if ARGV[i] ~= '' and not integer(ARGV[i]) then return redis.error_reply('UNSTUCKVALUE ' .. i .. ' ' .. ARGV[i]) end
 end
 if not delay then return redis.error_reply('UNSTUCKVALUE delay_ms ' .. ARGV[4]) end
-local now = clock()
+local now, _, at = clock()
 local job = stem .. 'job:' .. id
 local there = redis.call('HMGET', job, 'enqueue_op', 'state')
 if there[2] then
@@ -26,7 +26,7 @@ redis.call('LLEN', stem .. 'wake')
 local counted, err = read_counters({'enqueued'})
 if err then return err end
 
-local fields = {'payload', payload, 'attempt', 0, 'failures', 0, 'rescues', 0, 'enqueued_at', now, 'version', 1,
+local fields = {'payload', payload, 'attempt', '0', 'failures', '0', 'rescues', '0', 'enqueued_at', at, 'version', '1',
   'enqueue_op', op}
 local names = {'max_attempts', 'retry_delay_ms', 'expected_ms'}
 for i = 1, 3 do
@@ -36,7 +36,7 @@ for i = 1, 3 do
   end
 end
 redis.call('HSET', job, unpack(fields))
-if delay > 0 then to_scheduled(id, job, now + delay) else to_pending(id, job, now, 'LPUSH') end
-redis.call('HSET', KEYS[1], 'v', 1)
+if delay > 0 then to_scheduled(id, job, now + delay) else to_pending(id, job, at, 'LPUSH') end
+redis.call('HSET', KEYS[1], 'v', '1')
 redis.call('HSET', stem .. 'stats', 'enqueued', whole(counted[1] + 1))
 return {'enqueued', delay > 0 and 'scheduled' or 'pending', now}

@@ -5,20 +5,23 @@
 --      9 max_attempts  10 retry_delay_ms  11 jitter in thousandths (800..1200)  12 dead_max  13 dead_ttl_ms
 -- returns 'scheduled' | 'dead' | 'refused'
 --@include common
+--@include buckets
+--@include ending
 --@include placing
 --@include finishing
 local worker, slot, op, id, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 for i = 9, 13 do
   if not integer(ARGV[i]) then return redis.error_reply('UNSTUCKVALUE ' .. i .. ' ' .. ARGV[i]) end
 end
-local answer, body, counters, stamp, now = begin_finish(worker, slot, op, id, token, 'failed')
+local answer, body, counters, stamp, now, at = begin_finish(worker, slot, op, id, token, 'failed')
 if answer then return answer end
+check_places()
 
 local job = stem .. 'job:' .. id
 local failures = body.failures + 1
 local most = body.max_attempts > 0 and body.max_attempts or tonumber(ARGV[9])
 local error_text = string.sub(ARGV[6], 1, 4096)
-end_attempt(id, body.worker)
+end_attempt(id, body.worker, body.deadline)
 redis.call('HSET', job, 'failures', whole(failures), 'error', error_text, 'version', whole(body.version + 1),
   'last_worker', worker, 'last_token', token)
 redis.call('HDEL', job, unpack(ATTEMPT_FIELDS))

@@ -10,9 +10,8 @@ local refused = version_error()
 if refused then return refused end
 local most = integer(ARGV[1])
 if not most or most < 1 or most > 100 then return redis.error_reply('UNSTUCKVALUE most ' .. ARGV[1]) end
-local now, micros = clock()
-local _, bad = check_places(micros)
-if bad then return bad end
-local moved = promote(now, most)
+local now, _, at = clock()
+check_places()
+local moved = promote(at, most)
 local first = redis.call('ZRANGE', stem .. 'scheduled', 0, 0, 'WITHSCORES')
 return {moved, first[2] and whole(tonumber(first[2])) or -1, now}

@@ -7,6 +7,7 @@
 --      owner_beat (the worker's own last beat as judged, or ''), evidence (a short JSON text, kept with a dead job)
 -- returns for each job 'action:cause:rescues': requeued | scheduled | dead_lettered | quarantined | lost_race | debris
 --@include common
+--@include ending
 --@include placing
 --@include fencing
 local refused = version_error()
@@ -27,9 +28,10 @@ if earlier then
   for word in string.gmatch(earlier, '%S+') do answers[#answers + 1] = word end
   return answers
 end
-local now, micros = clock()
-local stamp, bad = check_places(micros)
+local now, micros, at = clock()
+local stamp, bad = next_stamp(micros)
 if bad then return bad end
+check_places()
 local counters, err = read_counters({'rescued', 'dead', 'dead_dropped'})
 if err then return err end
 local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
@@ -71,6 +73,7 @@ for i = 12, #ARGV, 9 do
   local reason, threshold, worker = ARGV[i + 4], integer(ARGV[i + 5]) or 0, ARGV[i + 6]
   local owner_beat, evidence = ARGV[i + 7], ARGV[i + 8]
   local job = stem .. 'job:' .. id
+  check_attempt(worker)
   local body = redis.pcall('HMGET', job, 'state', 'token', 'worker', 'expected_by', 'heartbeat_at', 'payload',
     'rescues', 'version', 'attempt')
   local answer
@@ -78,7 +81,7 @@ for i = 12, #ARGV, 9 do
     answer = 'lost_race:' .. moved_house .. ':0'
   elseif body.err or not body[1] or (body[1] == 'active' and not body[6]) then
     if redis.call('ZREM', stem .. 'active', id) == 1 then -- in flight without a usable body
-      end_attempt(id, worker)
+      end_attempt(id, worker, true)
       to_quarantine(id, job, body.err and 'wrong type' or 'no body')
       touched = true
       answer = 'quarantined:body:0'
@@ -86,7 +89,7 @@ for i = 12, #ARGV, 9 do
       answer = 'lost_race:state:0'
     end
   elseif body[1] ~= 'active' and redis.call('ZSCORE', stem .. 'active', id) then
-    end_attempt(id, worker) -- the state decides: an index entry of a job that is elsewhere is debris
+    end_attempt(id, worker, true) -- the state decides: an index entry of a job that is elsewhere is debris
     touched = true
     answer = 'debris:' .. string.gsub(body[1], '[^%w_]', '') .. ':0'
   else
@@ -95,14 +98,14 @@ for i = 12, #ARGV, 9 do
     if why then
       answer = 'lost_race:' .. why .. ':0'
     elseif not (rescues and version and attempt) then
-      end_attempt(id, worker)
+      end_attempt(id, worker, true)
       to_quarantine(id, job, 'not a number')
       touched = true
       answer = 'quarantined:number:0'
     else
       touched = true
       rescues = rescues + 1
-      end_attempt(id, worker)
+      end_attempt(id, worker, true)
       redis.call('HSET', job, 'rescues', whole(rescues), 'version', whole(version + 1), 'last_worker', worker,
         'last_token', token, 'last_reason', reason, 'last_evidence', string.sub(evidence, 1, 4096))
       redis.call('HDEL', job, unpack(ATTEMPT_FIELDS))
@@ -117,7 +120,7 @@ for i = 12, #ARGV, 9 do
         note('requeued', id, worker, token, reason)
         answer = 'scheduled:' .. reason .. ':' .. whole(rescues)
       else
-        to_pending(id, job, now, 'RPUSH')
+        to_pending(id, job, at, 'RPUSH')
         note('requeued', id, worker, token, reason)
         answer = 'requeued:' .. reason .. ':' .. whole(rescues)
       end

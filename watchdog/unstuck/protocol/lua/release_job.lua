@@ -4,15 +4,18 @@
 -- ARGV 1 worker  2 slot  3 op  4 id  5 token  6 cause (shutdown, abort, …)  7 dead_max  8 dead_ttl_ms
 -- returns 'released' | 'dead' | 'refused'
 --@include common
+--@include buckets
+--@include ending
 --@include placing
 --@include finishing
 local worker, slot, op, id, token, cause = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 if not integer(ARGV[7]) or not integer(ARGV[8]) then return redis.error_reply('UNSTUCKVALUE dead_max or dead_ttl_ms') end
-local answer, body, counters, stamp, now = begin_finish(worker, slot, op, id, token, 'released')
+local answer, body, counters, stamp, now, at = begin_finish(worker, slot, op, id, token, 'released')
 if answer then return answer end
+check_places()
 
 local job = stem .. 'job:' .. id
-end_attempt(id, body.worker)
+end_attempt(id, body.worker, body.deadline)
 redis.call('HSET', job, 'version', whole(body.version + 1), 'last_worker', worker, 'last_token', token)
 redis.call('HDEL', job, unpack(ATTEMPT_FIELDS))
 local result = 'released'
@@ -21,7 +24,7 @@ if body.cancelled then
   count_finish(counters, body.ran, 1, dropped, 0)
   result = 'dead'
 else
-  to_pending(id, job, now, 'RPUSH')
+  to_pending(id, job, at, 'RPUSH')
   count_finish(counters, body.ran, 0, 0, 0)
 end
 invalidate(id, 'released', stamp)

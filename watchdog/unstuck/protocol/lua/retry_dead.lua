@@ -8,11 +8,10 @@
 local id, op = ARGV[1], ARGV[2]
 local refused = version_error()
 if refused then return refused end
-local now, micros = clock()
+local _, _, at = clock()
 local job = stem .. 'job:' .. id
 local body = redis.call('HMGET', job, 'state', 'payload', 'retry_op', 'version', 'attempt')
-local _, bad = check_places(micros)
-if bad then return bad end
+check_places()
 if not body[1] then return {'missing', ''} end
 if body[3] == op then return {'retried', body[1]} end
 if body[1] ~= 'dead' and body[1] ~= 'quarantine' then return {'not_dead', body[1]} end
@@ -25,6 +24,6 @@ redis.call('ZREM', stem .. 'dead', id)
 if body[1] == 'quarantine' then redis.call('LREM', stem .. 'quarantine', 0, id) end
 redis.call('HSET', job, 'failures', 0, 'rescues', 0, 'retry_op', op, 'version', whole(version + 1))
 redis.call('HDEL', job, 'cause', 'died_at', 'error')
-to_pending(id, job, now, 'LPUSH')
+to_pending(id, job, at, 'LPUSH')
 note('retried', id, '', '', 'by hand')
 return {'retried', body[1]}

@@ -3,9 +3,11 @@
 -- of the wrong type raises) before the first write. A WRONGTYPE raised here is named by the client (diagnosis.py).
 local stem = string.sub(KEYS[1], 1, -5)
 
+-- Server time: milliseconds as a number, microseconds as a number, milliseconds as text (cheaper to hand back to Redis).
 local function clock()
   local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000), t[1] * 1000000 + t[2]
+  local now = t[1] * 1000 + math.floor(t[2] / 1000)
+  return now, t[1] * 1000000 + t[2], string.format('%.0f', now)
 end
 
 -- What Redis would add to: an integer of at most 15 digits; absent counts as 0; anything else is nil.
@@ -48,7 +50,7 @@ local function read_counters(names)
 end
 
 local function note(event, job, worker, token, cause)
-  redis.call('XADD', stem .. 'events', 'MAXLEN', '~', 10000, '*', 'event', event, 'job', job, 'worker', worker,
+  redis.call('XADD', stem .. 'events', 'MAXLEN', '~', '10000', '*', 'event', event, 'job', job, 'worker', worker,
     'token', token, 'cause', cause)
 end
 
@@ -62,12 +64,4 @@ end
 local function remember(caller, slot, op, answer)
   redis.call('HSET', stem .. 'ops', caller .. ':' .. slot, op .. ' ' .. answer)
   return answer
-end
-
-local BOUNDS = {50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 120000, 300000, 600000, 1800000, 3600000}
-local function bucket(prefix, ms)
-  for i = 1, #BOUNDS do
-    if ms <= BOUNDS[i] then return prefix .. BOUNDS[i] end
-  end
-  return prefix .. 'inf'
 end

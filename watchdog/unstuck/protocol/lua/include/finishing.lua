@@ -1,7 +1,7 @@
 -- Shared by the scripts that end an attempt on behalf of its own worker: complete, fail, release.
 -- Answers an earlier run of the same operation, a refusal (S2: only the counter grows), or hands over the body.
 
--- returns answer (final, if not nil), body, counters, stamp, now
+-- returns answer (final, if not nil), body, counters, stamp, now as number, now as text
 local function begin_finish(worker, slot, op, id, token, kind)
   local refused = version_error()
   if refused then return refused end
@@ -9,7 +9,6 @@ local function begin_finish(worker, slot, op, id, token, kind)
   if not valid(id) then return refuse_name('job id', id) end
   local earlier = recalled(worker, slot, op)
   if earlier then return earlier end
-  local now, micros = clock()
   local body = redis.call('HMGET', stem .. 'job:' .. id, 'state', 'token', 'worker', 'started_at', 'version', 'failures',
     'max_attempts', 'retry_delay_ms', 'cancelled_at', 'expected_by')
   if body[1] ~= 'active' or body[2] ~= token then
@@ -23,15 +22,18 @@ local function begin_finish(worker, slot, op, id, token, kind)
   if not (begun and version and failures and integer(body[7]) and integer(body[8])) then
     return redis.error_reply('UNSTUCKNUMBER ' .. stem .. 'job:' .. id .. ' started_at, version, failures or limits')
   end
-  local stamp, bad = check_places(micros)
+  local now, micros, at = clock()
+  local stamp, bad = next_stamp(micros)
   if bad then return bad end
-  redis.call('SCARD', stem .. 'held:' .. (body[3] or ''))
+  check_attempt(body[3] or '')
   local ran = math.max(0, now - begun)
-  local names = {kind, 'run_ms', bucket('run_le_', ran), 'dead', 'dead_dropped', 'retried'}
+  local names = {kind, 'run_ms', bucket('run_le_', ran)}
+  if kind ~= 'completed' then names[4], names[5], names[6] = 'dead', 'dead_dropped', 'retried' end
   local counters, err = read_counters(names)
   if err then return err end
   return nil, {worker = body[3] or '', version = version, failures = failures, max_attempts = integer(body[7]),
-    retry_delay = integer(body[8]), cancelled = body[9], ran = ran}, {names = names, values = counters}, stamp, now
+    retry_delay = integer(body[8]), cancelled = body[9], deadline = body[10], ran = ran},
+    {names = names, values = counters}, stamp, now, at
 end
 
 local function count_finish(counters, ran, dead, dropped, retried)

@@ -1,37 +1,13 @@
 -- Where a job can be put. Each function is called after every check has passed, and leaves the job in one place.
 
--- Read what placing will write to, so that a wrong type raises before the first write; returns the next cache stamp.
-local function check_places(micros)
+-- Read what placing will write to, so that a wrong type raises before the first write.
+local function check_places()
   redis.call('LLEN', stem .. 'pending')
   redis.call('ZCARD', stem .. 'scheduled')
   redis.call('ZCARD', stem .. 'dead')
   redis.call('LLEN', stem .. 'wake')
   redis.call('LLEN', stem .. 'quarantine')
-  redis.call('ZCARD', stem .. 'active')
-  redis.call('ZCARD', stem .. 'started')
-  redis.call('ZCARD', stem .. 'deadlines')
   redis.call('XLEN', stem .. 'events')
-  local stamp = redis.call('GET', stem .. 'stamp')
-  local at = 0
-  if stamp then
-    if #stamp <= 16 and string.find(stamp, '^%d+$') then at = tonumber(stamp)
-    else return nil, redis.error_reply('UNSTUCKNUMBER ' .. stem .. 'stamp') end
-  end
-  return math.max(at + 1, micros), nil
-end
-
--- Forget the attempt everywhere but in the body: index, ages, deadline, the worker's set, the lock key, the cache.
-local function end_attempt(id, worker)
-  redis.call('ZREM', stem .. 'active', id)
-  redis.call('ZREM', stem .. 'started', id)
-  redis.call('ZREM', stem .. 'deadlines', id)
-  if worker and worker ~= '' then redis.call('SREM', stem .. 'held:' .. worker, id) end
-  redis.call('UNLINK', stem .. 'lock:' .. id, stem .. 'cache:' .. id)
-end
-
-local function invalidate(id, event, stamp)
-  redis.call('SET', stem .. 'stamp', whole(stamp))
-  redis.call('PUBLISH', stem .. 'invalidate', '{"id":"' .. id .. '","event":"' .. event .. '","stamp":' .. whole(stamp) .. '}')
 end
 
 local ATTEMPT_FIELDS = {'token', 'worker', 'lock', 'lock_ttl_ms', 'heartbeat_ms', 'abort_after_ms', 'started_at',
@@ -40,8 +16,7 @@ local ATTEMPT_FIELDS = {'token', 'worker', 'lock', 'lock_ttl_ms', 'heartbeat_ms'
 local function to_pending(id, job, now, side)
   redis.call(side, stem .. 'pending', id)
   redis.call('HSET', job, 'state', 'pending', 'ready_at', now)
-  redis.call('LPUSH', stem .. 'wake', 1)
-  redis.call('LTRIM', stem .. 'wake', 0, 999)
+  if redis.call('LPUSH', stem .. 'wake', '1') > 1000 then redis.call('LTRIM', stem .. 'wake', '0', '999') end
 end
 
 local function to_scheduled(id, job, due)
