@@ -39,7 +39,7 @@ lint:
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck $$(git ls-files .ci tools | xargs grep -lE '^#!.*\bbash$$')
+	$(BIN)/shellcheck $$(grep -rlE '^#!.*\bbash$$' .ci tools bench deploy 2>/dev/null)
 
 .PHONY: check
 check: lint

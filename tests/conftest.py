@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
+import redis
 from support import processes as accounting
 from support.processes import Processes
 from support.redis_server import RedisServer
+
+pytest_plugins = ["support.no_skipping"]
 
 
 @pytest.fixture(scope="session", autouse=True)
