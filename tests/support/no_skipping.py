@@ -32,4 +32,5 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 def _reason(longrepr: object) -> str:
     """Return what the skip said: pytest gives file, line and reason."""
-    return str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)
+    said = str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)
+    return said.removeprefix("Skipped: ")
