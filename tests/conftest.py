@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 import redis
+
 from support import processes as accounting
 from support.processes import Processes
 from support.redis_server import RedisServer

@@ -4,8 +4,8 @@ import signal
 import sys
 
 import pytest
-
 import redis
+
 from support.processes import remaining
 from support.programs import embedded_server_program
 from support.waiting import wait_until

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+
 from support.ports import free_port
 from support.processes import Process, child_env
 from support.programs import redis_server_program
