@@ -21,6 +21,7 @@ Nothing is connected, and redis-py is not imported, before the first client is a
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
@@ -29,6 +30,7 @@ from unstuck.redis_url import RedisUrl
 
 if TYPE_CHECKING:
     from redis import Redis
+
     from unstuck.config import Settings
 
 BEAT_TIMEOUT_SECONDS: Final = 2.0
@@ -153,13 +155,23 @@ class Connections:
             "retry": Retry(backoff, retries),
             "health_check_interval": HEALTH_CHECK_SECONDS,
             "max_connections": connections,
-            "client_name": f"unstuck:{self.role}",
+            "redis_connect_func": self._greet,
             "protocol": 2,
             "decode_responses": False,
             "username": self.url.username,
             "password": self.url.password,
             **self._tls(),
         }
+
+    def _greet(self, connection: Any) -> None:
+        """Log in, then say our name. A user without the right to CLIENT SETNAME may connect all the same."""
+        from redis.exceptions import ResponseError
+
+        if self.url.form != "cluster":  # there redis-py has logged in before it calls this
+            connection.on_connect()
+        connection.send_command("CLIENT", "SETNAME", f"unstuck:{self.role}")
+        with contextlib.suppress(ResponseError):
+            connection.read_response()
 
     def _tls(self) -> dict[str, Any]:
         """redis-py's TLS options, empty for a plain connection."""
@@ -171,9 +183,8 @@ class Connections:
         return {**given, "ssl_check_hostname": check and strict}
 
     def _single(self, form: str, options: dict[str, Any]) -> Redis:
-        from redis.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
-
         from redis import Redis
+        from redis.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 
         if form == "unix":
             options.pop("socket_keepalive")

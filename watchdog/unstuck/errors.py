@@ -197,12 +197,12 @@ def mask_url(url: object) -> str:
     return re.sub(r"([?&][a-z_]*password=)[^&#]*", r"\1***", text, flags=re.IGNORECASE)
 
 
+_ACL_MEND: Final = "`unstuck acl` prints the ACL line that is needed"
 _SENTENCES: Final = {
     "timeout": "did not answer in time; look at its load, at SLOWLOG GET and at the network between",
     "auth": "refused the user name or password; set UNSTUCK_REDIS_PASSWORD (or redis_password_file) and the user "
     "in the address",
-    "noperm": "does not give this user the right it needs; `unstuck acl` prints the ACL line, `unstuck check` says "
-    "which right is missing",
+    "noperm": f"does not give this user the right to a key or channel; {_ACL_MEND}",
     "loading": "is still loading its data; wait until INFO persistence says loading:0",
     "readonly": "is a replica and takes no writes; give the address of the primary, or use sentinel://",
     "oom": "is out of memory and refuses writes; raise maxmemory or let the workers drain the queues",
@@ -230,6 +230,10 @@ def explain(exc: BaseException, url: object = "") -> UnstuckError:
             "name: look with TYPE and rename or remove that key"
         )
     sentence = _SENTENCES.get(kind) or _refusal(exc) or _connection(exc)
+    if kind == "noperm" and (command := re.search(r"'([^' ]+)' command", _text(exc))):
+        sentence = f"does not give this user the right to call {command[1].upper().replace('|', ' ')}; {_ACL_MEND}"
+    if sentence and kind == "timeout" and where.startswith("rediss://"):
+        sentence += "; if that port does not speak TLS, use redis://"
     if sentence is None:
         if type(exc).__module__.split(".")[0] != "redis":
             return UnstuckError(f"{type(exc).__name__}: {exc}")

@@ -16,7 +16,6 @@ for each kind of call (:mod:`unstuck.connections`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, Literal
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -46,26 +45,43 @@ _EXAMPLE: Final = "write it like redis://127.0.0.1:6379/0"
 _DEFAULT_PORT: Final = {"sentinel": 26379}
 
 
-@dataclass(frozen=True, slots=True)
 class RedisUrl:
     """A parsed address. ``str()`` and ``repr()`` never show a password; :meth:`reveal` gives the whole text.
 
-    ``hosts`` are (host, port) pairs; ``path`` is set for ``unix`` only, ``service`` for ``sentinel`` only.
+    ``hosts`` are (host, port) pairs; ``path`` is set for ``unix`` only, ``service`` for ``sentinel`` only. It is not a
+    dataclass on purpose: encoders write those out field by field, the password included.
     """
 
-    form: Form
-    hosts: tuple[tuple[str, int], ...] = ()
-    path: str = ""
-    service: str = ""
-    db: int = 0
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: bool = False
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    __slots__ = ("db", "form", "hosts", "options", "password", "path", "service", "tls", "username")
+
+    def __init__(
+        self,
+        form: Form,
+        hosts: tuple[tuple[str, int], ...] = (),
+        *,
+        path: str = "",
+        service: str = "",
+        db: int = 0,
+        username: str | None = None,
+        password: str | None = None,
+        tls: bool = False,
+        options: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.form: Final = form
+        self.hosts: Final = hosts
+        self.path: Final = path
+        self.service: Final = service
+        self.db: Final = db
+        self.username: Final = username
+        self.password: Final = password
+        self.tls: Final = tls
+        self.options: Final = options
 
     @classmethod
-    def parse(cls, text: str) -> RedisUrl:
+    def parse(cls, text: object) -> RedisUrl:
         """Read an address; ConfigurationError with the fault and its mend, the password masked, if it has no sense."""
+        if not isinstance(text, str):
+            raise ConfigurationError(f"{text!r} is no address; {_EXAMPLE}")
         try:
             return _parse(text)
         except ValueError as fault:
@@ -76,13 +92,13 @@ class RedisUrl:
         return RedisUrl(
             self.form,
             self.hosts,
-            self.path,
-            self.service,
-            self.db,
-            username or self.username,
-            password if password is not None else self.password,
-            self.tls,
-            self.options,
+            path=self.path,
+            service=self.service,
+            db=self.db,
+            username=username or self.username,
+            password=password if password is not None else self.password,
+            tls=self.tls,
+            options=self.options,
         )
 
     def option(self, name: str) -> str | None:
@@ -98,6 +114,12 @@ class RedisUrl:
 
     def __repr__(self) -> str:
         return f"RedisUrl({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RedisUrl) and self.reveal() == other.reveal()
+
+    def __hash__(self) -> int:
+        return hash(self.reveal())
 
     def _render(self, password: str | None, *, hide: bool) -> str:
         user = quote(self.username, safe="") if self.username else ""
@@ -140,7 +162,14 @@ def _parse(text: str) -> RedisUrl:
     if form == "unix":
         if not place.startswith("/"):
             raise ValueError("the path of the socket file must be absolute, as in unix:///run/redis/redis.sock")
-        return RedisUrl(form, (), unquote(place), "", _db(options.get("db", "0")), username, password, False, kept)
+        return RedisUrl(
+            form,
+            path=unquote(place),
+            db=_db(options.get("db", "0")),
+            username=username,
+            password=password,
+            options=kept,
+        )
     netloc, _, path = place.partition("/")
     hosts = tuple(_host(part, _DEFAULT_PORT.get(form, 6379)) for part in netloc.split(","))
     if len(hosts) > 1 and form in ("redis", "rediss"):
@@ -154,7 +183,7 @@ def _parse(text: str) -> RedisUrl:
     db = _db(options.get("db", path.strip("/") or "0"))
     if form == "cluster" and db:
         raise ValueError("a cluster has only database 0; leave the number out")
-    return RedisUrl(form, hosts, "", service, db, username, password, tls, kept)
+    return RedisUrl(form, hosts, service=service, db=db, username=username, password=password, tls=tls, options=kept)
 
 
 def _credentials(auth: str) -> tuple[str | None, str | None]:

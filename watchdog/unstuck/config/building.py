@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterable
-from typing import Any, Final, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
 
 from unstuck.config.documents import Node
 from unstuck.config.settings import Section, Settings
-from unstuck.config.units import MemoryLimit, Seconds, Share, decode
-from unstuck.errors import Problem
+from unstuck.config.units import MemoryLimit, Seconds, Share
+from unstuck.errors import Problem, UnstuckError
 from unstuck.spelling import did_you_mean
 
 S = TypeVar("S", bound=Struct)
@@ -102,8 +101,8 @@ def leaf(annotation: Any, node: Node, path: str, problems: list[Problem]) -> Any
     if node.lax and isinstance(plain, str) and bare(annotation) is not str:
         plain = plain.strip()
     try:
-        value = msgspec.convert(plain, annotation, strict=not node.lax, dec_hook=decode)
-    except msgspec.ValidationError as error:
+        value = _read(annotation, plain, strict=not node.lax)
+    except (ValueError, UnstuckError) as error:
         fault, mend = _say(annotation, plain, str(error))
         problems.append(Problem(node.place, path, fault, mend))
         return None
@@ -112,6 +111,18 @@ def leaf(annotation: Any, node: Node, path: str, problems: list[Problem]) -> Any
         problems.append(Problem(node.place, path, fault, mend))
         return None
     return value
+
+
+def _read(annotation: Any, plain: Any, *, strict: bool) -> Any:
+    """Convert a plain value; types with a ``parse`` read it themselves. ValueError with fault and mend otherwise."""
+    core = bare(annotation)
+    if get_origin(core) is dict:
+        if not isinstance(plain, dict):
+            raise ValueError("is a section; write `name: value` lines below it")
+        return {str(name): get_args(core)[1].parse(value) for name, value in plain.items()}
+    if hasattr(core, "parse"):
+        return core.parse(plain)
+    return msgspec.convert(plain, annotation, strict=strict)
 
 
 def _beyond(annotation: Any, value: Any) -> tuple[str, str]:
@@ -134,7 +145,7 @@ def _say(annotation: Any, plain: Any, error: str) -> tuple[str, str]:
     choices = [str(c) for c in get_args(core)] if get_origin(core) is not dict else []
     if isinstance(core, type) and hasattr(core, "__members__"):
         choices = [str(member.value) for member in core.__members__.values()]
-    if choices and get_origin(core) not in (Union, types.UnionType):
+    if choices:
         near = did_you_mean(str(plain), choices)
         return f"{plain!r} is not one of {', '.join(choices)}", near.removeprefix(", ") or "choose one of these"
     text = error.split(" - at `", maxsplit=1)[0]

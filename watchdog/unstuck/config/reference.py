@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
-import msgspec
 from msgspec import Struct
 
 from unstuck.config.building import bare, bounds_of, is_section, keys_of, meta_of, scalar_keys
@@ -15,7 +14,7 @@ from unstuck.config.environment import flag, variable
 from unstuck.config.passwords import PasswordHash
 from unstuck.config.rules import keys_of_layout
 from unstuck.config.settings import BACKENDS, QueueSettings, Settings, Webhook
-from unstuck.config.units import HookUrl, ListenAddress, MemoryLimit, Seconds, Share, encode
+from unstuck.config.units import HookUrl, ListenAddress, MemoryLimit, Seconds, Share, written
 from unstuck.redis_url import RedisUrl
 
 _PATTERNS: dict[type, dict[str, Any]] = {
@@ -153,5 +152,5 @@ def _leaf(annotation: Any, default: Any) -> dict[str, Any]:
         if core in (Seconds, Share):
             made |= {k: str(core(v)) for k, v in (("x-least", least), ("x-most", most)) if v is not None}
     if default is not None:
-        made["default"] = msgspec.to_builtins(default, enc_hook=encode)
+        made["default"] = written(default)
     return made

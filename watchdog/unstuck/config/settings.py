@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from unstuck.config.custom import CustomLayout
 from unstuck.config.passwords import PasswordHash
-from unstuck.config.units import HookUrl, ListenAddress, MemoryLimit, Seconds, Secret, Share, encode
+from unstuck.config.units import HookUrl, ListenAddress, MemoryLimit, Seconds, Secret, Share, written
 from unstuck.model import Mode
 from unstuck.redis_url import RedisUrl
 
@@ -251,7 +251,7 @@ class Settings(QueueSettings, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values as they would be written in a file; secrets are ``***``."""
-        made: dict[str, Any] = msgspec.to_builtins(self, enc_hook=encode)
+        made: dict[str, Any] = written(self)
         for name in ("notes", "places", "redis_password"):
             made.pop(name)
         if self.redis_password is not None:

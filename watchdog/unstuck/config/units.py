@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from unstuck.errors import ConfigurationError
-from unstuck.redis_url import RedisUrl
+from msgspec import Struct
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -170,11 +169,13 @@ class ListenAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A text that is never shown: ``str()`` and ``repr()`` give ``***``."""
+    """A text that is never shown: ``str()`` and ``repr()`` give ``***``. No encoder knows how to write it out."""
 
-    _text: str
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
 
     @classmethod
     def parse(cls, text: object) -> Secret:
@@ -182,6 +183,12 @@ class Secret:
         if not isinstance(text, str) or not text:
             raise ValueError("a text is needed here; put it in quotes")
         return cls(text)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.reveal() == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
 
     def reveal(self) -> str:
         """The text itself, for the one call that needs it."""
@@ -194,9 +201,10 @@ class Secret:
         return f"{type(self).__name__}('{self}')"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class HookUrl(Secret):
     """The address of a webhook. Its path is often a password, so only scheme and host are shown."""
+
+    __slots__ = ()
 
     @classmethod
     def parse(cls, text: object) -> HookUrl:
@@ -219,25 +227,12 @@ def _show(value: object) -> str:
     return repr(value)
 
 
-def decode(wanted: type, value: Any) -> Any:
-    """Serve as msgspec's ``dec_hook`` for the types above."""
-    if wanted is RedisUrl:
-        if not isinstance(value, str):
-            raise ValueError(f"{_show(value)} is no address; write it like redis://127.0.0.1:6379/0")
-        try:
-            return RedisUrl.parse(value)
-        except ConfigurationError as error:
-            raise ValueError(str(error)) from None
-    parse = getattr(wanted, "parse", None)
-    if parse is None:
-        _unknown(wanted)
-    return parse(value)
-
-
-def encode(value: Any) -> Any:
-    """Serve as msgspec's ``enc_hook``: as it would be written in a file, secrets as ``***``."""
-    return str(value)
-
-
-def _unknown(wanted: type) -> NoReturn:
-    raise NotImplementedError(f"no reader for {wanted.__name__}")
+def written(value: Any) -> Any:
+    """The value as it would be written in a file, made of plain types only; secrets are ``***``."""
+    if isinstance(value, Struct):
+        return {name: written(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {name: written(one) for name, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [written(one) for one in value]
+    return value if value is None or type(value) in (bool, int, float, str) else str(value)
