@@ -183,6 +183,7 @@ class QueueSnapshot:
     truncated: bool = False
     error: str = ""  # one sentence: this queue could not be read, the rest of the look could
     subscribers: int | None = None  # listeners on the invalidation channel
+    brake_release_ms: int = 0  # server time at which a person last released the brake of this queue; 0: never
 
     @property
     def live_workers(self) -> int:

@@ -204,7 +204,9 @@ class Queue:
     ) -> tuple[scripts.Argument, ...]:
         size = len(payload.encode())
         if size > MAX_PAYLOAD_BYTES:
-            raise Refused(f"queue {self.name}: payload of {size} bytes; the limit is {MAX_PAYLOAD_BYTES}: store it elsewhere")
+            raise Refused(
+                f"queue {self.name}: payload of {size} bytes; the limit is {MAX_PAYLOAD_BYTES}: store it elsewhere"
+            )
         if max_attempts is not None and max_attempts < 1:
             raise Refused(f"queue {self.name}: max_attempts {max_attempts}; use at least 1")
         return (
@@ -234,7 +236,9 @@ class Queue:
         One call at a time per worker and slot; `op` repeats an earlier call.
         """
         self.announce()
-        answer = scripts.run(self.client, "claim_job", self._meta, *self._claim_args(worker, slot, terms or Terms(), op))
+        answer = scripts.run(
+            self.client, "claim_job", self._meta, *self._claim_args(worker, slot, terms or Terms(), op)
+        )
         return self._claimed(answer, worker, slot)
 
     def _claim_args(self, worker: str, slot: str, terms: Terms, op: str | None) -> tuple[scripts.Argument, ...]:

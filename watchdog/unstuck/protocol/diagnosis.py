@@ -24,24 +24,28 @@ def translate(client: Redis, key: str, error: ResponseError) -> Exception:
     text = re.sub(r"^Command # \d+ .*? of pipeline caused error: ", "", str(error))
     code, _, rest = text.partition(" ")
     rest = re.sub(r" script: [0-9a-f]{40}.*$", "", rest)
-    if code == "UNSTUCKVERSION":
-        return VersionMismatch(
-            f"{key}: field v is {rest[:40]!r}, this is protocol version {keys.VERSION}; "
-            "use the unstuck version that made the queue, or drain it and delete its keys"
-        )
-    if code == "UNSTUCKNAME":
-        what, _, name = rest.rpartition(" ")
-        allowed = "A-Z a-z 0-9 . _ -" if what == "queue" else "A-Z a-z 0-9 . _ : -"
-        return InvalidName(f"{what} {name[:140]!r}: use 1 to 128 of {allowed}")
-    if code == "UNSTUCKVALUE":
-        return Refused(f"{key}: a script was called with a value it cannot take: {rest[:200]}")
-    if code == "UNSTUCKNUMBER":
-        return WrongType(f"{rest[:300]}: not a whole number; nothing was changed; set it to one, or delete the field")
-    if code == "UNSTUCKFENCED":
-        return Deposed(f"{key}: a younger leader (epoch {rest[:20]}) has been at this queue; this agent stepped down")
-    if code == "WRONGTYPE" or "WRONGTYPE" in text.split(" script:")[0]:
-        return WrongType(_wrong_type(client, key, error))
-    return error
+    match code:
+        case "UNSTUCKVERSION":
+            return VersionMismatch(
+                f"{key}: field v is {rest[:40]!r}, this is protocol version {keys.VERSION}; "
+                "use the unstuck version that made the queue, or drain it and delete its keys"
+            )
+        case "UNSTUCKNAME":
+            what, _, name = rest.rpartition(" ")
+            return InvalidName(f"{what} {name[:140]!r}: use 1 to 128 of A-Z a-z 0-9 . _ : - (no colon in queue names)")
+        case "UNSTUCKVALUE":
+            return Refused(f"{key}: a script was called with a value it cannot take: {rest[:200]}")
+        case "UNSTUCKNUMBER":
+            place = rest[:300]
+            return WrongType(f"{place}: not a whole number; nothing was changed; set it to one, or delete the field")
+        case "UNSTUCKFENCED":
+            return Deposed(
+                f"{key}: a younger leader (epoch {rest[:20]}) has been at this queue; this agent stepped down"
+            )
+        case _ if "WRONGTYPE" in text.split(" script:")[0]:
+            return WrongType(_wrong_type(client, key, error))
+        case _:
+            return error
 
 
 def wrong_keys(client: Redis, queue: str) -> list[tuple[str, str, str]]:
@@ -52,9 +56,9 @@ def wrong_keys(client: Redis, queue: str) -> list[tuple[str, str, str]]:
     found = pipe.execute()
     wrong = []
     for (part, expected), kind in zip(keys.STRUCTURES.items(), found, strict=True):
-        kind = kind.decode() if isinstance(kind, bytes) else str(kind)
-        if kind not in ("none", expected):
-            wrong.append((keys.stem(queue) + part, kind, expected))
+        there = kind.decode() if isinstance(kind, bytes) else str(kind)
+        if there not in ("none", expected):
+            wrong.append((keys.stem(queue) + part, there, expected))
     return wrong
 
 

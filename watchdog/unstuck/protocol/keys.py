@@ -33,6 +33,11 @@ def valid_id(name: str, what: str = "job id") -> str:
     return name
 
 
+def is_queue(name: str) -> bool:
+    """Whether a name is one that a queue of ours can have."""
+    return bool(_QUEUE.match(name))
+
+
 def tag(backend: str, queue: str) -> str:
     """The hash tag of a foreign queue's state of ours. `}` would end the tag early, so it is escaped."""
     return f"{backend}/{queue.replace('%', '%25').replace('{', '%7B').replace('}', '%7D')}"

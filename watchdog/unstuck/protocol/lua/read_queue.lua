@@ -50,6 +50,7 @@ put('beat_ages', ages)
 put('stats', redis.call('HGETALL', stem .. 'stats'))
 put('pacing', redis.call('HGETALL', stem .. 'pacing'))
 put('fence', redis.call('GET', stem .. 'fence') or '')
+put('brake_release', redis.call('HGET', KEYS[1], 'brake_release_ms') or '')
 put('listeners', redis.call('PUBSUB', 'NUMSUB', stem .. 'invalidate')[2])
 
 -- Workers: who has a subscription now (one command per thousand), who is busy, who is lost.

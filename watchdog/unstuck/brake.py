@@ -1,0 +1,75 @@
+"""The brake (S6): when most of a queue looks dead at once, the fault is more often ours than theirs.
+
+Pure. It engages when strictly more than `share` of the in-flight jobs, of more than one worker and at least 10 in flight, are
+condemned at once; it then holds and tells. After `patience` with the gate open and no sign of life from any of them it
+lets 10 % of them (at least one) go per sweep. A person can release it at once. Whatever it says, no more than `budget`
+jobs go per sweep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from unstuck.model import Verdict
+
+LEAST_IN_FLIGHT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeRules:
+    """`share` is a fraction of 1, `patience` seconds."""
+
+    budget: int = 500
+    share: float = 0.5
+    patience: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Brake:
+    """The brake of one queue between two sweeps; monotonic seconds."""
+
+    engaged: bool = False
+    quiet_since: float = 0.0  # since when none of the held has shown life, with the gate open
+    held: frozenset[tuple[str, str]] = frozenset()  # (job, token) of the condemned when it engaged or last counted
+    portion: int = 0  # how many go per sweep once patience is over
+    released_by_hand: bool = False
+
+    def decide(
+        self,
+        condemned: Sequence[Verdict],
+        ready: Sequence[Verdict],
+        in_flight: int,
+        rules: BrakeRules,
+        now: float,
+        *,
+        gate_open: bool,
+        release_asked: bool = False,
+    ) -> tuple[Brake, tuple[Verdict, ...], str]:
+        """(the brake afterwards, which of `ready` may go now, one sentence for people or '').
+
+        `condemned` are all stuck leases of the queue, `ready` those confirmed and reclaimable.
+        """
+        workers = {verdict.lease.worker for verdict in condemned}
+        mass = in_flight >= LEAST_IN_FLIGHT and len(workers) > 1 and len(condemned) > rules.share * in_flight
+        ids = frozenset((verdict.lease.job, verdict.lease.token) for verdict in condemned)
+        if not mass:
+            return Brake(), tuple(ready[: rules.budget]), ""
+        told = f"{len(condemned)} of {in_flight} in-flight jobs of {len(workers)} workers look stuck at once"
+        if release_asked or (self.engaged and self.released_by_hand):
+            after = replace(self, engaged=True, released_by_hand=True, held=ids)
+            return after, tuple(ready[: rules.budget]), f"{told}; released by hand"
+        # A job that is held no longer although we did not reclaim it has shown life (or ended): begin to wait anew.
+        lively = self.engaged and bool(self.held - ids)
+        if not self.engaged or lively or not gate_open:
+            after = Brake(engaged=True, quiet_since=now, held=ids)
+            return after, (), f"{told}; holding back for {rules.patience:.0f} s"
+        waited = now - self.quiet_since
+        if waited < rules.patience:
+            return replace(self, held=ids), (), f"{told}; holding back for {rules.patience - waited:.0f} s more"
+        portion = self.portion or max(1, math.ceil(len(condemned) / 10))
+        going = tuple(ready[: min(portion, rules.budget)])
+        gone = frozenset((verdict.lease.job, verdict.lease.token) for verdict in going)
+        after = replace(self, portion=portion, held=ids - gone)
+        return after, going, f"{told}; no sign of life for {waited:.0f} s: letting {len(going)} go per sweep"
