@@ -1,0 +1,1 @@
+"""One adapter per queue system; the contract stands in `unstuck.queue`."""
