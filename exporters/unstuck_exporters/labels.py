@@ -32,8 +32,13 @@ SKIP_CAUSES: Final = (
     "lost_race",  # somebody else was faster, or the job had beaten again
     OTHER,
 )
+USUAL_SKIPS: Final = ("dry_run", "brake", "budget", "lost_race")
+"""The causes whose series exist from the start; the others come when they first happen, to keep the series few."""
+
 FAILURE_KINDS: Final = KINDS
 """Kinds of failed exchanges with Redis: what `unstuck.errors.classify` returns."""
+USUAL_FAILURES: Final = ("timeout", "connection", OTHER)
+"""The kinds whose series exist from the start."""
 
 JOB_STATES: Final = ("waiting", "scheduled", "running", "dead", "failed", "quarantined")
 WORKER_STATES: Final = ("busy", "idle", "lost")

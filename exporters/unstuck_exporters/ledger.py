@@ -19,8 +19,8 @@ MOST_VERDICTS: Final = 500
 
 _NO_REASONS: Final = Tally.zeros([(reason,) for reason in labels.REASONS])
 _NO_RECLAIMS: Final = Tally.zeros([(action, reason) for action in labels.ACTIONS for reason in labels.REASONS])
-_NO_FAILURES: Final = Tally.zeros([(kind,) for kind in labels.FAILURE_KINDS])
-_NO_SKIPS: Final = Tally.zeros([(cause,) for cause in labels.SKIP_CAUSES])
+_NO_FAILURES: Final = Tally.zeros([(kind,) for kind in labels.USUAL_FAILURES])
+_NO_SKIPS: Final = Tally.zeros([(cause,) for cause in labels.USUAL_SKIPS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Setup:
 class Look:
     """The last good look at a queue."""
 
-    snapshot: QueueSnapshot  # without its leases; `error` is that of the last look, good or not
+    snapshot: QueueSnapshot  # without its leases
     at: float  # monotonic
 
 
@@ -136,6 +136,7 @@ class QueueLedger:
     last_seen: float  # monotonic; when a look last spoke of it
     setup: Setup = Setup()
     look: Look | None = None
+    trouble: str = ""  # one sentence: why the last look could not read this queue
     judgement: Judgement = Judgement()
     counts: Counts = _NOTHING
     brake: Brake = NO_BRAKE
@@ -147,6 +148,11 @@ class QueueLedger:
         """What the layout allows; `observe` until the first look says more."""
         return self.look.snapshot.capability if self.look else Capability.OBSERVE
 
+    @property
+    def reclaims_allowed(self) -> bool:
+        """Whether a stuck job of this queue would be reclaimed."""
+        return self.setup.mode is Mode.RECLAIM and self.capability is Capability.RECLAIM
+
     def fresh(self, now: float) -> bool:
         """Whether the last good look is young enough to be shown as the present."""
         return self.look is not None and now - self.look.at <= max_age(self.setup.sweep_interval)
@@ -154,8 +160,7 @@ class QueueLedger:
     def looked(self, snapshot: QueueSnapshot, now: float, wall: float) -> QueueLedger:
         """After a look. One that failed keeps the look before, which then ages."""
         if snapshot.error:
-            look = self.look and Look(replace(self.look.snapshot, error=snapshot.error), self.look.at)
-            return replace(self, look=look, last_seen=now)
+            return replace(self, trouble=snapshot.error, last_seen=now)
         if self.history.due(now):
             totals = snapshot.totals
             self.history.add(
@@ -167,7 +172,8 @@ class QueueLedger:
                 oldest=snapshot.oldest_waiting,
                 done=None if totals is None else totals.completed + totals.failed,
             )
-        return replace(self, look=Look(replace(snapshot, leases=()), now), last_seen=now)
+        kept = replace(snapshot, leases=()) if snapshot.leases else snapshot
+        return replace(self, look=Look(kept, now), trouble="", last_seen=now)
 
     def judged(self, verdicts: Sequence[Verdict], wall: float) -> QueueLedger:
         """After judging all in-flight jobs (healthy ones may be left out)."""
