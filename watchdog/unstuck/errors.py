@@ -77,7 +77,7 @@ class ConfigurationError(UsageError):
         super().__init__(text)
 
 
-class RedisUnavailable(UnstuckError):  # noqa: N818 — names a state, not a mishap
+class RedisUnavailable(UnstuckError):
     """Redis cannot be reached or used. ``kind`` is one of :data:`KINDS`; ``url`` has no password."""
 
     exit_code = 3
@@ -92,33 +92,33 @@ class ProtocolError(UnstuckError):
     """A script or client of the own protocol refused; nothing was changed unless the class says otherwise."""
 
 
-class WrongType(ProtocolError):  # noqa: N818 — names a state, not a mishap
+class WrongType(ProtocolError):
     """A key of the protocol holds another Redis type than the protocol gives it."""
 
     exit_code = 3
 
 
-class VersionMismatch(ProtocolError):  # noqa: N818 — names a state, not a mishap
+class VersionMismatch(ProtocolError):
     """The queue was made by another version of the protocol (``v`` in its meta hash)."""
 
     exit_code = 3
 
 
-class InvalidName(ProtocolError):  # noqa: N818 — names a state, not a mishap
+class InvalidName(ProtocolError):
     """A queue name, job id or worker name has a form that the protocol refuses."""
 
     exit_code = 2
 
 
-class LeaseLost(ProtocolError):  # noqa: N818 — names a state, not a mishap
+class LeaseLost(ProtocolError):
     """The attempt's token is not current any more: another attempt has the job, or nobody."""
 
 
-class Deposed(ProtocolError):  # noqa: N818 — names a state, not a mishap
+class Deposed(ProtocolError):
     """A younger leader has been at this queue: its fence holds a higher epoch than ours. Step down."""
 
 
-class Refused(ProtocolError):  # noqa: N818 — names a state, not a mishap
+class Refused(ProtocolError):
     """The protocol refused the request; the message says why."""
 
 

@@ -12,8 +12,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-NOTHING: Mapping[str, str | int | float] = MappingProxyType({})
-NO_COUNTS: Mapping[str, int] = MappingProxyType({})
+_NOTHING: Mapping[str, str | int | float] = MappingProxyType({})
+_NO_COUNTS: Mapping[str, int] = MappingProxyType({})
+
+
+def nothing() -> Mapping[str, str | int | float]:
+    """The empty evidence, shared by all who have none."""
+    return _NOTHING
+
+
+def no_counts() -> Mapping[str, int]:
+    """The empty table of counts."""
+    return _NO_COUNTS
 
 
 class Mode(StrEnum):
@@ -98,7 +108,9 @@ class Lease:
     progress: str = ""  # opaque; unchanged progress with fresh heartbeats means "beats without progress"
     exempt: str = ""  # why this lease is never to be reclaimed (a sentence), empty if it may
     proven: str = ""  # stored proof, for a look without memory (inspect): the sentence that says what proves it
-    evidence: Mapping[str, str | int | float] = NOTHING  # further facts for people; never payloads
+    evidence: Mapping[str, str | int | float] = field(
+        default_factory=nothing
+    )  # further facts for people; never payloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,7 @@ class SideFinding:
     job: str | None = None
     worker: str = ""
     count: int = 1
-    evidence: Mapping[str, str | int | float] = NOTHING
+    evidence: Mapping[str, str | int | float] = field(default_factory=nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +142,10 @@ class Totals:
     cache_stale: int = 0
     conflicts: int = 0
     dead_dropped: int = 0
-    delay_buckets: Mapping[str, int] = NO_COUNTS  # upper bound in ms ("inf" last) -> count, not cumulative
-    run_buckets: Mapping[str, int] = NO_COUNTS
+    delay_buckets: Mapping[str, int] = field(
+        default_factory=no_counts
+    )  # upper bound in ms ("inf" last) -> count, not cumulative
+    run_buckets: Mapping[str, int] = field(default_factory=no_counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +180,7 @@ class QueueSnapshot:
     oldest_waiting: float | None = None  # seconds; None: empty or not stored
     oldest_running: float | None = None  # seconds
     oldest_dead_ms: int | None = None
-    workers: Mapping[str, int] = NO_COUNTS  # state (busy, idle, lost) -> count
+    workers: Mapping[str, int] = field(default_factory=no_counts)  # state (busy, idle, lost) -> count
     paused: bool = False
     complete: bool = False  # True: `leases` lists every in-flight job; False: only the candidates
     leases: tuple[Lease, ...] = ()
@@ -206,7 +220,7 @@ class ServerSnapshot:
     maxmemory: int = 0  # bytes, 0 = none
     policy: str = "noeviction"
     evicted_keys: int = 0
-    write_errors: Mapping[str, int] = NO_COUNTS  # error class (OOM, READONLY, …) -> count so far
+    write_errors: Mapping[str, int] = field(default_factory=no_counts)  # error class (OOM, READONLY, …) -> count so far
     connected_replicas: int = 0
     min_replicas: int = 0  # min-replicas-to-write, 0 where not set or not readable
     good_replicas: int | None = None
@@ -251,7 +265,7 @@ class Condemned:
     reason: Reason
     threshold: float  # seconds
     owner_beat: str = ""
-    evidence: Mapping[str, str | int | float] = NOTHING
+    evidence: Mapping[str, str | int | float] = field(default_factory=nothing)
 
 
 @dataclass(frozen=True, slots=True)

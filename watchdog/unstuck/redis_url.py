@@ -205,7 +205,7 @@ def _host(part: str, default_port: int) -> tuple[str, int]:
     if not host:
         raise ValueError(f"the host is missing; {_EXAMPLE}")
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise ValueError(f"port {port!r} is not a number from 1 to 65535 (a / # ? or : in a password is written %XX)")
+        raise ValueError(f"port {port!r} is not a number from 1 to 65535; a / # ? or : in a password is written %XX")
     return unquote(host), int(port) if port else default_port
 
 

@@ -1,0 +1,378 @@
+"""The agent: the composition root. Settings become adapters, duties, a schedule and exporters; nothing else knows everybody.
+
+    elect ─► sweep (look ─► judge ─► brake ─► reclaim ─► tell) ─► publish · tend · memory
+
+What may go wrong: Redis may be away, at the start too. Then every duty fails, says so once, and goes on trying; nothing
+exits. A stalled duty turns `/healthz` red. On a clean stop the lease is given back, so that a standby need not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from unstuck import __version__
+from unstuck.adapters import adapters_for
+from unstuck.clock import Clock, SystemClock
+from unstuck.config import OWN, Settings
+from unstuck.connections import Connections
+from unstuck.duties import publishing, tending
+from unstuck.duties.electing import Election
+from unstuck.duties.electing import Standing as Lease
+from unstuck.duties.reclaiming import Outcome, moved, reclaim
+from unstuck.duties.scheduling import DutyFailedError, Schedule
+from unstuck.duties.sweeping import Judged, Place, Sweep, Sweeper, is_own
+from unstuck.duties.telling import Narrator, write_log, write_streams
+from unstuck.errors import Deposed, classify, explain
+from unstuck.logs import say
+from unstuck.model import Authority, Event, ServerSnapshot
+from unstuck.server import read_server
+from unstuck_exporters.board import Board, Paced
+from unstuck_exporters.board import Brake as BoardBrake
+
+if TYPE_CHECKING:
+    from unstuck.queue import Adapter
+
+log = logging.getLogger("unstuck.agent")
+
+PUBLISH_EVERY_SECONDS = 2.0
+TEND_EVERY_SECONDS = 1.0
+FORGET_EVERY_SECONDS = 60.0
+MEMORY_EVERY_SECONDS = 5.0
+REFUSALS = frozenset({"noperm", "readonly", "oom", "noreplicas", "misconf"})
+
+
+class Agent:
+    """One agent for one Redis. `start`, then `stop`; `board` is what the exporters read."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        connections: Connections | None = None,
+        owner: str | None = None,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.connections = connections or Connections.of(settings, role="agent")
+        lease = settings.leader.lease
+        self.board = Board(
+            version=__version__,
+            sweep_interval=settings.sweep_interval,
+            longest_silence=max(15.0, 2.5 * lease),
+            clock=self.clock,
+        )
+        self.board.configuration_loaded(ok=True)
+        self._adapters: dict[str, Adapter] = {}
+        self._sweeper: Sweeper | None = None
+        self._publisher: publishing.Publisher | None = None
+        self._narrator = Narrator(self.clock)
+        self._election: Election | None = None
+        self._owner = owner
+        self._attempted = -lease
+        self._begin = threading.Event()
+        self._seen: dict[Place, Judged] = {}
+        self._server: ServerSnapshot | None = None
+        self._forgot = 0.0
+        self._trouble: dict[str, str] = {}
+        self.schedule = Schedule(self.clock, self.board)
+        self._declare()
+
+    def _declare(self) -> None:
+        for rule in self.settings.queues:
+            if rule.exact:
+                self.board.configured(
+                    rule.backend,
+                    rule.queue,
+                    mode=rule.settings.mode,
+                    backlog_threshold=rule.settings.pacing.backlog_threshold,
+                    sweep_interval=rule.settings.sweep_interval,
+                )
+
+    # -- life
+
+    def start(self) -> None:
+        """Begin every duty at once; Redis need not be there yet."""
+        settings, lease = self.settings, self.settings.leader.lease
+        slack = 2 * settings.redis_timeout + 5
+        self.schedule.every("elect", lease / 3, self._elect, deadline=lease + slack)
+        self.schedule.every("sweep", settings.sweep_interval, self._sweep, deadline=3 * settings.sweep_interval + slack)
+        self.schedule.every(
+            "publish", PUBLISH_EVERY_SECONDS, self._publish, deadline=10 * PUBLISH_EVERY_SECONDS + slack
+        )
+        self.schedule.every("tend", TEND_EVERY_SECONDS, self._tend, deadline=10 * TEND_EVERY_SECONDS + slack)
+        self.schedule.every("memory", MEMORY_EVERY_SECONDS, self._memory, deadline=4 * MEMORY_EVERY_SECONDS + slack)
+        self.schedule.start()
+
+    def stop(self) -> None:
+        """End within the time-outs of what is under way; gives the lease back."""
+        self.schedule.stop()
+        if self._election is not None and self._election.standing.leading:
+            self._election.resign()
+        self.connections.close()
+
+    # -- duties
+
+    def _elect(self) -> None:
+        election = self._elections()
+        now = self.clock.monotonic()
+        waits = not election.standing.leading and not election.standing.trouble
+        if waits and now - self._attempted < election.lease - 0.05:
+            return
+        self._attempted = now
+        standing = election.attempt()
+        seconds = self.clock.monotonic() - now
+        if standing.trouble:
+            raise DutyFailedError(standing.trouble)
+        self.board.redis_answered("elect", seconds)
+
+    def _elections(self) -> Election:
+        if self._election is None:
+            self._election = Election(
+                self.connections.scripting(),
+                self.clock,
+                lease=self.settings.leader.lease,
+                digest=self.settings.digest,
+                owner=self._owner,
+                changed=self._lease_changed,
+            )
+        return self._election
+
+    def _lease_changed(self, before: Lease, after: Lease) -> None:
+        if after.leading:
+            self.board.leads(after.epoch)
+            if not before.leading or before.epoch != after.epoch:
+                self._begin.set()
+                self._happened([self._narrator.event("leader_acquired", detail=f"epoch {after.epoch}")])
+                self.schedule.soon("sweep")
+            return
+        if not after.trouble:
+            self.board.follows("lost", leader=after.leader)
+            if after.leader_digest not in ("", self.settings.digest) and before.leader_digest != after.leader_digest:
+                detail = f"the leader {after.leader} has another configuration ({after.leader_digest})"
+                self._happened([self._narrator.event("leader_differs", detail=detail)])
+        elif not after.may_write or self._refused(after.trouble):
+            self.board.alone()
+        else:
+            self.board.follows("lost", leader_seen=False)
+        if before.leading:
+            detail = after.trouble or f"{after.leader} leads"
+            self._happened([self._narrator.event("leader_lost", detail=detail)])
+        if after.trouble and after.trouble != before.trouble and not self.schedule.stopping:
+            self._failed("elect", after.trouble)
+
+    @staticmethod
+    def _refused(trouble: str) -> bool:
+        return classify(RuntimeError(trouble)) in REFUSALS
+
+    def _watching(self) -> bool:
+        """Whether this agent looks at queues at all: it leads, or it observes alone for want of rights to write."""
+        standing = self._elections().standing
+        return (
+            standing.leading or not standing.may_write or (bool(standing.trouble) and self._refused(standing.trouble))
+        )
+
+    def _sweep(self) -> None:
+        election = self._elections()
+        election.doubt()
+        if not self._watching():
+            return
+        sweeper = self._sweepers()
+        if self._begin.is_set():
+            self._begin.clear()
+            sweeper.begin_watch()
+        if election.standing.trouble:
+            sweeper.unwritable()
+        begun = self.clock.monotonic()
+        try:
+            sweep = sweeper.sweep()
+        except Exception as error:
+            sweeper.failed(error)
+            self.board.gated(sweeper.gate.state)
+            self._failed("sweep", error, self.clock.monotonic() - begun)
+            raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
+        self.board.redis_answered("sweep", self.clock.monotonic() - begun)
+        self._recovered("sweep")
+        self._note(sweep)
+        outcomes = reclaim(sweep, self._adapters, self._authority)
+        for outcome in outcomes:
+            if isinstance(outcome.error, Deposed):
+                election.step_down(str(outcome.error))
+        self._note_outcomes(outcomes)
+
+    def _authority(self) -> Authority | None:
+        election = self._elections()
+        election.doubt()
+        server = self._server_of_sweep
+        if not election.trusted() or server is None or self.schedule.stopping:
+            return None
+        return Authority(election.owner, election.standing.epoch, server.run_id, server.replication_id)
+
+    @property
+    def _server_of_sweep(self) -> ServerSnapshot | None:
+        """The server as the gate knew it when it was last assessed: reclaims are bound to its run id."""
+        return self._sweeper.gate.last if self._sweeper else None
+
+    def _sweepers(self) -> Sweeper:
+        if self._sweeper is None:
+            reading = self.connections.reading()
+            adapters = adapters_for(self.settings, reading, self.connections.scripting())
+            self._adapters = {adapter.backend: adapter for adapter in adapters}
+            self._sweeper = Sweeper(self.settings, adapters, reading, self.clock, exchanged=self.board.redis_answered)
+            self._sweeper.begin_watch()
+        return self._sweeper
+
+    def _note(self, sweep: Sweep) -> None:
+        """What one sweep saw onto the board, into the log and the streams."""
+        self._server = sweep.server
+        self.board.saw_server(sweep.server, clock_offset=self.clock.wall() - sweep.server.server_ms / 1000)
+        self.board.gated(sweep.gate)
+        by_backend: dict[str, list[Any]] = {}
+        for judged in sweep.queues:
+            backend, queue = judged.place
+            by_backend.setdefault(backend, []).append(judged.snapshot)
+            if judged.place not in self._seen:
+                self.board.configured(
+                    backend,
+                    queue,
+                    mode=judged.settings.mode,
+                    backlog_threshold=judged.settings.pacing.backlog_threshold,
+                    sweep_interval=judged.settings.sweep_interval,
+                )
+            self._seen[judged.place] = judged
+        for backend, snapshots in by_backend.items():
+            self.board.looked(backend, snapshots)
+        for judged in sweep.queues:
+            backend, queue = judged.place
+            self.board.judged(backend, queue, judged.verdicts)
+            self.board.braked(backend, queue, self._brake_of(judged))
+        self.board.swept()
+        self._happened(self._narrator.judged(sweep))
+
+    def _note_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """What the reclaims of one sweep did."""
+        for outcome in outcomes:
+            backend, queue = outcome.judged.place
+            for verdict, what in outcome.done:
+                if verdict.reason is not None:
+                    self.board.reclaimed(backend, queue, verdict.reason, what, delay=verdict.since)
+            for cause, count in outcome.skipped.items():
+                self.board.skipped(backend, queue, cause, count)
+            if outcome.failure and not isinstance(outcome.error, Deposed):
+                self.board.reclaim_failed(backend, queue, outcome.failure)
+                say(log, logging.ERROR, "reclaim_failed", backend=backend, queue=queue, detail=str(outcome.error))
+            if taken := len(moved(outcome)):
+                self.board.invalidated(backend, queue, "requeue", taken)
+        self._happened(self._narrator.reclaimed(outcomes))
+
+    @staticmethod
+    def _brake_of(judged: Judged) -> BoardBrake:
+        condemned = len(judged.brake.held)
+        return BoardBrake(judged.brake.engaged, condemned, judged.snapshot.running, judged.brake_detail)
+
+    def _happened(self, events: list[Event]) -> None:
+        if not events:
+            return
+        write_log(events)
+        self.board.happened(events)
+        if self._elections().standing.may_write:
+            try:
+                write_streams(self.connections.scripting(), events)
+            except Exception as error:  # noqa: BLE001  the audit must not stop the work; it is told of
+                self._failed("audit", error)
+
+    def _publish(self) -> None:
+        election = self._elections()
+        election.doubt()
+        if not election.trusted() or self._server is None or not self._seen:
+            return
+        if self._publisher is None:
+            self._publisher = publishing.Publisher(self.connections.scripting(), PUBLISH_EVERY_SECONDS)
+        begun = self.clock.monotonic()
+        try:
+            published = self._publisher.publish(list(self._seen.values()), self._server, election.standing.epoch, begun)
+        except Exception as error:
+            self._failed("publish", error, self.clock.monotonic() - begun)
+            raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
+        self.board.redis_answered("publish", self.clock.monotonic() - begun)
+        for one in published:
+            if isinstance(one.error, Deposed):
+                election.step_down(str(one.error))
+                return
+            if one.error is not None:
+                self._failed(f"publish {one.place[0]}/{one.place[1]}", one.error)
+                continue
+            decision = one.decision
+            self.board.paced(
+                *one.place,
+                Paced(
+                    interval=decision.interval,
+                    base=decision.base,
+                    score=decision.score,
+                    delay_part=decision.delay_part,
+                    backlog_part=decision.backlog_part,
+                    penalty=decision.penalty,
+                    average_delay=one.trend.average_delay,
+                    reason=decision.reason,
+                ),
+            )
+        self._recovered("publish")
+
+    def _tend(self) -> None:
+        election = self._elections()
+        if not election.trusted():
+            return
+        own = [judged for judged in self._seen.values() if is_own(judged) and not judged.snapshot.error]
+        due = [judged.snapshot.queue for judged in own if self._has_due(judged)]
+        try:
+            if due:
+                tending.promote(self.connections.scripting(), due)
+            now = self.clock.monotonic()
+            if now - self._forgot >= FORGET_EVERY_SECONDS:
+                self._forgot = now
+                for judged in own:
+                    server_ms = judged.snapshot.server_ms
+                    tending.forget_workers(self.connections.scripting(), judged.snapshot.queue, server_ms)
+        except Exception as error:
+            self._failed("tend", error)
+            raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
+        self._recovered("tend")
+
+    def _has_due(self, judged: Judged) -> bool:
+        due, server = judged.snapshot.next_due_ms, self._server
+        if due is None or server is None:
+            return False
+        return due <= judged.snapshot.server_ms + 1000 * self.settings.sweep_interval + 1000
+
+    def _memory(self) -> None:
+        if not self._watching():
+            return
+        begun = self.clock.monotonic()
+        try:
+            server = read_server(self.connections.reading())
+        except Exception as error:
+            self._failed("memory", error, self.clock.monotonic() - begun)
+            raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
+        self.board.redis_answered("memory", self.clock.monotonic() - begun)
+        self.board.memory_limit(self.settings.pacing.cache_limit.of(server.maxmemory) or 0)
+        self._recovered("memory")
+
+    # -- trouble is told when it begins, not in every pass
+
+    def _failed(self, operation: str, error: BaseException | str, seconds: float | None = None) -> None:
+        sentence = error if isinstance(error, str) else str(explain(error, self.connections.describe()))
+        kind = classify(error if isinstance(error, BaseException) else RuntimeError(error))
+        self.board.redis_failed(operation.split(" ", 1)[0], kind, seconds, sentence)
+        if self._trouble.get(operation) != kind:
+            self._trouble[operation] = kind
+            say(log, logging.WARNING, "redis_trouble", operation=operation, kind=kind, detail=sentence)
+
+    def _recovered(self, operation: str) -> None:
+        if self._trouble.pop(operation, None):
+            say(log, logging.INFO, "redis_recovered", operation=operation)
+
+
+__all__ = ["OWN", "Agent"]
