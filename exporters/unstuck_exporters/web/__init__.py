@@ -1,0 +1,1 @@
+"""The HTTP side: `/metrics`, `/healthz`, `/readyz`, the status page and its JSON. Never waits for Redis."""

@@ -1,0 +1,171 @@
+"""The WSGI application: routes, status codes, headers. All answers come from the board, at once.
+
+Only GET and HEAD; a path that is not listed is 404. `/healthz` and `/readyz` are open, the rest obeys `Access`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from unstuck_exporters.board import Board
+from unstuck_exporters.exposition import OPENMETRICS
+from unstuck_exporters.prometheus import Exporter, content_type
+from unstuck_exporters.web.access import CHALLENGE, Access
+from unstuck_exporters.web.document import agent_document, status_document
+from unstuck_exporters.web.scrapes import Scrapes
+from unstuck_exporters.web.status_page import POLICY, status_page
+
+Environ = Mapping[str, Any]
+Handler = Callable[[Environ], "Answer"]
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_PATIENCE: Final = 9.5  # seconds; Prometheus gives a scrape 10 unless told otherwise
+_SAFE: Final = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Frame-Options", "DENY"),
+    ("Cache-Control", "no-store"),
+)
+_NOTHING_ACTIVE: Final = "default-src 'none'; frame-ancestors 'none'"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a route answers."""
+
+    status: str
+    media: str
+    pieces: list[bytes]
+    headers: tuple[tuple[str, str], ...] = ()
+    policy: str = _NOTHING_ACTIVE
+    length: int = field(default=-1)
+
+    @classmethod
+    def text(cls, status: str, text: str, *headers: tuple[str, str]) -> Answer:
+        """A plain sentence."""
+        return cls(status, "text/plain; charset=utf-8", [text.encode() + b"\n"], headers)
+
+    @classmethod
+    def json(cls, status: str, document: object) -> Answer:
+        """A JSON document."""
+        return cls(status, "application/json", [msgspec.json.encode(document) + b"\n"])
+
+
+class App:
+    """The application of one agent. ``access`` guards everything but health."""
+
+    def __init__(self, board: Board, access: Access | None = None, exporter: Exporter | None = None) -> None:
+        self._board = board
+        self._access = access or Access()
+        made_by = exporter or Exporter(board)
+        self._scrapes = Scrapes(lambda openmetrics: made_by.render(openmetrics=openmetrics))
+        self._open: dict[str, Handler] = {"/healthz": self.health, "/readyz": self.readiness}
+        self._guarded: dict[str, Handler] = {
+            "/": self.page,
+            "/metrics": self.metrics,
+            "/api/v1/status": self.status,
+        }
+
+    def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
+        """Answer one request. A mistake of our own is a 500 without details; those are in the log."""
+        try:
+            answer = self._answer(environ)
+        except Exception:
+            log.exception("request failed", extra={"event": "request_failed", "path": environ.get("PATH_INFO")})
+            answer = Answer.text("500 Internal Server Error", "This is our mistake; the agent's log says more.")
+        length = sum(map(len, answer.pieces)) if answer.length < 0 else answer.length
+        headers = [
+            ("Content-Type", answer.media),
+            ("Content-Length", str(length)),
+            ("Content-Security-Policy", answer.policy),
+            *_SAFE,
+            *answer.headers,
+        ]
+        start_response(answer.status, headers)
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else answer.pieces
+
+    def _answer(self, environ: Environ) -> Answer:
+        path = environ.get("PATH_INFO", "/")
+        handler = self._open.get(path) or self._guarded.get(path)
+        if handler is None:
+            return Answer.text("404 Not Found", "Not here. See /, /metrics, /healthz, /readyz, /api/v1/status.")
+        if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+            return Answer.text("405 Method Not Allowed", "Only GET and HEAD.", ("Allow", "GET, HEAD"))
+        if path in self._guarded:
+            refusal = self._access.refusal(environ)
+            if refusal.startswith("401"):
+                return Answer.text(refusal, "A user name and password are needed.", ("WWW-Authenticate", CHALLENGE))
+            if refusal:
+                return Answer.text(refusal, "A client certificate is needed.")
+        return handler(environ)
+
+    def metrics(self, environ: Environ) -> Answer:
+        """The scrape, in the format and encoding that are asked for."""
+        media = content_type(environ.get("HTTP_ACCEPT", ""))
+        scrape = self._scrapes.get(
+            openmetrics=media == OPENMETRICS,
+            gzip=takes_gzip(environ.get("HTTP_ACCEPT_ENCODING", "")),
+            patience=patience(environ.get("HTTP_X_PROMETHEUS_SCRAPE_TIMEOUT_SECONDS", "")),
+        )
+        if scrape is None:
+            return Answer.text("503 Service Unavailable", "Another scrape is still being made.", ("Retry-After", "1"))
+        headers: tuple[tuple[str, str], ...] = (("Vary", "Accept, Accept-Encoding"),)
+        if scrape.compressed:
+            headers += (("Content-Encoding", "gzip"),)
+        return Answer("200 OK", media, scrape.pieces, headers, length=scrape.size)
+
+    def health(self, _environ: Environ) -> Answer:
+        """Whether the process and all its duties live. A Redis that is away is no reason to restart the agent."""
+        view = self._board.view()
+        overdue = [
+            {
+                "duty": duty.name,
+                "overdue_seconds": round(duty.overdue(view.now), 1),
+                "deadline_seconds": duty.deadline,
+                "missed": duty.missed,
+            }
+            for duty in view.overdue
+        ]
+        document = {"status": "failing" if overdue else "ok", "overdue": overdue}
+        return Answer.json("503 Service Unavailable" if overdue else "200 OK", document)
+
+    def readiness(self, _environ: Environ) -> Answer:
+        """Whether Redis is reached, and the first sweep done or a leader seen."""
+        view = self._board.view()
+        reason = view.not_ready()
+        document = {"status": "not ready" if reason else "ready", "reason": reason, "role": view.agent.role.value}
+        return Answer.json("503 Service Unavailable" if reason else "200 OK", document)
+
+    def status(self, _environ: Environ) -> Answer:
+        """The document of `unstuck inspect --json`, and the agent's own part."""
+        view = self._board.view()
+        return Answer.json("200 OK", status_document(view) | {"agent": agent_document(view)})
+
+    def page(self, _environ: Environ) -> Answer:
+        """The status page."""
+        page = status_page(self._board.view()).encode()
+        return Answer("200 OK", "text/html; charset=utf-8", [page], policy=POLICY)
+
+
+def patience(header: str) -> float:
+    """Seconds to wait for another request's rendering: a little less than Prometheus gives this scrape."""
+    given = _DEFAULT_PATIENCE + 0.5
+    with contextlib.suppress(ValueError):
+        given = float(header)
+    return min(_DEFAULT_PATIENCE, max(0.1, given - 0.5)) if given == given else _DEFAULT_PATIENCE  # noqa: PLR0124 — NaN
+
+
+def takes_gzip(header: str) -> bool:
+    """Whether an Accept-Encoding header asks for gzip."""
+    for part in header.lower().split(","):
+        coding, _, quality = part.partition(";")
+        if coding.strip() in {"gzip", "*"}:
+            return quality.replace(" ", "").removeprefix("q=").rstrip("0") not in {"0.", ""} if quality else True
+    return False
