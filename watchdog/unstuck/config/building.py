@@ -102,8 +102,13 @@ def leaf(annotation: Any, node: Node, path: str, problems: list[Problem]) -> Any
         plain = plain.strip()
     try:
         value = _read(annotation, plain, strict=not node.lax)
-    except (ValueError, UnstuckError) as error:
+    except msgspec.ValidationError as error:
         fault, mend = _say(annotation, plain, str(error))
+        problems.append(Problem(node.place, path, fault, mend))
+        return None
+    except (ValueError, UnstuckError) as error:
+        # The value is not repeated here: it may be an address with a password.
+        fault, _, mend = str(error).partition("; ")
         problems.append(Problem(node.place, path, fault, mend))
         return None
     fault, mend = _beyond(annotation, value)
@@ -149,9 +154,6 @@ def _say(annotation: Any, plain: Any, error: str) -> tuple[str, str]:
         near = did_you_mean(str(plain), choices)
         return f"{plain!r} is not one of {', '.join(choices)}", near.removeprefix(", ") or "choose one of these"
     text = error.split(" - at `", maxsplit=1)[0]
-    fault, split, mend = text.partition("; ")
-    if split:
-        return fault, mend
     return f"{plain!r} is not taken ({text[:1].lower()}{text[1:]})", _MENDS.get(core, "correct the value")
 
 

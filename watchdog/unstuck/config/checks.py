@@ -91,7 +91,7 @@ def find(top: Node, path: str) -> Node | None:
     node: Node | None = top
     for name in path.split("."):
         node = node.section.get(name) if node else None
-    return node
+    return node if node and node.value is not None else None
 
 
 def contradictions(settings: Settings, top: Node) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ import yaml
 from unstuck.errors import ConfigurationError, Problem
 
 MAX_BYTES = 1_000_000
+_SCALARS = ("str", "int", "float", "bool", "null", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +131,10 @@ class _Reader:
         return made
 
     def _scalar(self, node: yaml.Node, path: str, place: str) -> Any:
-        if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.rpartition(":")[2] in ("binary", "set", "omap"):
+        kind = node.tag.removeprefix("tag:yaml.org,2002:")
+        if kind not in _SCALARS:
             self.problems.append(Problem(place, path, f"the tag {node.tag} is not taken", "remove it"))
             return None
-        kind = node.tag.rpartition(":")[2]
         if kind == "timestamp" or (kind == "int" and ":" in str(node.value)):
             # YAML 1.1 reads 1:30 as 90 and 2020-01-01 as a date: nobody means that here.
             return str(node.value)
