@@ -131,6 +131,8 @@ class RQAdapter:
                 if error.__cause__ is not None:  # redis-py's disguise of a connection lost while watching
                     raise error.__cause__ from None
                 return None
+            except ResponseError as error:  # the whole transaction was refused (out of memory, read-only, no rights)
+                return [Reclaimed(one.job, Action.SKIPPED, classify(error)) for one in condemned]
         if any(isinstance(answer, NoScriptError) for answer in answers):
             return None
         told = {id(one): _told(one, answer) for one, answer in zip(asked, answers, strict=True)}

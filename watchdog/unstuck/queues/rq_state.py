@@ -116,7 +116,7 @@ def _lease_length(flight: Flight) -> float:
 
 
 def elsewhere(flight: Flight) -> bool:
-    """A live worker bears the owner's name but provably does not run this attempt: it was born after the start (names are
+    """A live worker bears the owner's name but provably does not run this attempt: it was born after the last beat (names are
     reused), or it is idle. Its record and its connection are then no signs of life of the attempt.
     """
     owner = flight.owner
@@ -126,14 +126,16 @@ def elsewhere(flight: Flight) -> bool:
 
 
 def successor(flight: Flight) -> bool:
-    """Whether the record under the owner's name belongs to a worker that was born after this attempt had started."""
+    """Whether the record under the owner's name belongs to a worker that was born after this attempt's last beat (both by
+    workers' clocks; RQ refuses a second worker of a name until the first one's record has expired, a minute at least).
+    """
     owner = flight.owner
     return bool(
         owner is not None
         and owner.birth
-        and flight.started_at
+        and flight.last_heartbeat
         and flight.job_worker == owner.name
-        and owner.birth > flight.started_at
+        and owner.birth > flight.last_heartbeat
     )
 
 

@@ -70,8 +70,8 @@ if not lease_end then return lost('state') end
 if tonumber(lease_end) ~= tonumber(ARGV[11]) then return lost('heartbeat') end
 if (reason == 'lock_expired' or reason == 'never_started') and tonumber(lease_end) > seconds then return lost('lock') end
 if not there[10] then return skipped('quarantined') end
-local body = redis.call('HMGET', KEYS[10], 'status', 'last_heartbeat', 'worker_name', 'started_at', 'origin',
-  'rate_limit_key', 'retries_left', 'ttl', 'failure_ttl')
+local body = redis.call('HMGET', KEYS[10], 'status', 'last_heartbeat', 'worker_name', 'origin', 'rate_limit_key',
+  'retries_left', 'ttl', 'failure_ttl')
 local status = body[1] or ''
 if (body[2] or '') ~= ARGV[12] then return lost('heartbeat') end
 local run = redis.call('HMGET', KEYS[12], 'last_heartbeat', 'worker_name')
@@ -83,10 +83,10 @@ local left_over = FREE[status] or false
 if left_over and tonumber(lease_end) >= seconds then return lost('state') end
 
 -- Whether its worker is still gone. A live worker of the same name is no sign of life where it provably does not run this
--- attempt: it was born after the start, or it is idle. Its own subscription is then allowed, a second one never.
+-- attempt: it was born after the last beat, or it is idle. Its own subscription is then allowed, a second one never.
 if worker ~= '' and not left_over then
   local record = redis.call('HMGET', KEYS[14], 'state', 'birth', 'death', 'last_heartbeat')
-  local born_later = record[2] and body[3] == worker and (body[4] or '') ~= '' and record[2] > body[4]
+  local born_later = record[2] and body[3] == worker and (body[2] or '') ~= '' and record[2] > body[2]
   local alive = there[14] and not record[3]
   local elsewhere = alive and (born_later or record[1] == 'idle')
   if alive and reason == 'worker_dead' and not born_later then return lost('worker') end
@@ -98,8 +98,8 @@ end
 -- What is to be done with it.
 if not left_over then
   if status ~= 'started' and status ~= 'queued' then return skipped('status') end
-  if body[6] and body[6] ~= '' then return skipped('rate_limited') end
-  if body[5] and body[5] ~= '' and body[5] ~= queue then return skipped('origin') end
+  if body[5] and body[5] ~= '' then return skipped('rate_limited') end
+  if body[4] and body[4] ~= '' and body[4] ~= queue then return skipped('origin') end
   for _, other in ipairs(redis.call('ZRANGE', KEYS[11], 0, 20)) do
     if other ~= execution and redis.call('ZSCORE', KEYS[4], job .. ':' .. other) then left_over = true end
   end
@@ -112,8 +112,8 @@ end
 local rescued = redis.call('HGET', KEYS[2], job)
 local rescues = rescued and whole(rescued) or 0
 if rescued and not whole(rescued) then return skipped('wrong_type') end
-local retries, ttl, failure_ttl = whole(body[7]), whole(body[8]), whole(body[9])
-if (body[7] and body[7] ~= '' and not retries) or (body[9] and body[9] ~= '' and not failure_ttl) then
+local retries, ttl, failure_ttl = whole(body[6]), whole(body[7]), whole(body[8])
+if (body[6] and body[6] ~= '' and not retries) or (body[8] and body[8] ~= '' and not failure_ttl) then
   return skipped('wrong_type')
 end
 
