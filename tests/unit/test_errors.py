@@ -47,6 +47,7 @@ CASES = [
     (e.NoScriptError("No matching script."), "noscript", "lost its cached scripts"),
     (e.ClusterCrossSlotError("Keys in request don't hash to the same slot"), "other", "CROSSSLOT"),
     (e.ResponseError("CROSSSLOT Keys in request don't hash"), "other", "CROSSSLOT"),
+    (e.RedisClusterException("MGET - all keys must map to the same key slot"), "other", "CROSSSLOT"),
     (e.MovedError("866 127.0.0.1:7001"), "other", "use cluster://"),
     (e.ResponseError("DB index is out of range"), "other", "database number"),
     (e.ResponseError("unknown command 'EVAL_RO'"), "other", "least version"),

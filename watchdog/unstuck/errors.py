@@ -182,6 +182,9 @@ def classify(exc: BaseException) -> str:
         code = found.group(1) if found else ""
     if code in _CODES:
         return _CODES[code]
+    # redis-py says by itself that a cluster cannot take keys of several slots at once: that is no lost connection.
+    if "same key slot" in str(exc):
+        return "other"
     # ExecAbort only says that an earlier command of the transaction was refused: look at that one.
     if type(exc).__name__ == "ExecAbortError" and exc.__cause__ is not None:
         return classify(exc.__cause__)
@@ -326,7 +329,7 @@ def _names(exc: BaseException) -> set[str]:
 _REFUSALS: Final = (
     (
         ("ClusterCrossSlotError", "CrossSlotTransactionError"),
-        ("crossslot",),
+        ("crossslot", "same key slot"),
         "is a cluster and the keys of one command lie in different slots (CROSSSLOT); use cluster:// as address",
     ),
     (("MovedError", "AskError"), ("moved ",), "is a cluster; use cluster://HOST:PORT as address"),
