@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 BATCH: Final = 100
+TRANSACTION: Final = 20  # jobs per MULTI: about 200 µs of Redis each, and nobody else is served meanwhile
 HOLD_MS: Final = 10_000  # of RQ's cleaner lock; a batch takes milliseconds, this is for our own death in between
 RESCUES_LIFE_MS: Final = 72 * 3_600_000
 RQ_FAILURE_TTL: Final = 31_536_000  # seconds, RQ's default
@@ -100,8 +101,14 @@ class RQAdapter:
         """
         if len(condemned) > BATCH:
             raise ValueError(f"at most {BATCH} jobs per call, not {len(condemned)}")
-        if not condemned:
-            return []
+        answers: list[Reclaimed] = []
+        for start in range(0, len(condemned), TRANSACTION):
+            answers += self._persist(queue, condemned[start : start + TRANSACTION], limits, authority)
+        return answers
+
+    def _persist(
+        self, queue: str, condemned: Sequence[Condemned], limits: Limits, authority: Authority
+    ) -> list[Reclaimed]:
         for _ in range(3):
             answers = self._attempt(queue, condemned, limits, authority)
             if answers is not None:
