@@ -175,13 +175,21 @@ class Queue:
         answer = scripts.run(self.client, "enqueue_job", self._meta, *args)
         return Enqueued(job_id, text(answer[0]) == "enqueued", text(answer[1]))
 
-    def enqueue_many(self, payloads: Iterable[Any], *, delay: float = 0.0) -> list[Enqueued]:
+    def enqueue_many(
+        self,
+        payloads: Iterable[Any],
+        *,
+        delay: float = 0.0,
+        max_attempts: int | None = None,
+        retry_delay: float | None = None,
+        expected: float | None = None,
+    ) -> list[Enqueued]:
         """Put several jobs in one round trip per 500; ids are chosen here. Raises the first refusal, after all were sent."""
         self.announce()
         calls: list[scripts.Call] = []
         for payload in payloads:
             job_id = secrets.token_hex(16)
-            args = self._enqueue_args(job_id, encode(payload), None, delay, None, None, None)
+            args = self._enqueue_args(job_id, encode(payload), None, delay, max_attempts, retry_delay, expected)
             calls.append(scripts.Call("enqueue_job", self._meta, args))
         done: list[Enqueued] = []
         for start in range(0, len(calls), 500):
@@ -305,11 +313,21 @@ class Queue:
         return text(scripts.run(self.client, *self._complete_call(lease, version, op)))
 
     def complete_and_claim(
-        self, lease: Lease, terms: Terms, *, version: int | None = None, op: str | None = None
+        self,
+        lease: Lease,
+        terms: Terms,
+        *,
+        version: int | None = None,
+        op: str | None = None,
+        claim_op: str | None = None,
     ) -> tuple[str, Lease | Claim]:
-        """Complete one job and take the next in one round trip. Either part may be repeated safely by itself."""
+        """Complete one job and take the next in one round trip. Either part may be repeated safely by itself.
+
+        When this raises, either part may have been carried out: ask again with `complete`, and with `claim` and the
+        operation id that was given here.
+        """
         complete = self._complete_call(lease, version, op)
-        claim = scripts.Call("claim_job", self._meta, self._claim_args(lease.worker, lease.slot, terms, None))
+        claim = scripts.Call("claim_job", self._meta, self._claim_args(lease.worker, lease.slot, terms, claim_op))
         done, taken = scripts.run_many(self.client, [scripts.Call(complete[0], complete[1], complete[2:]), claim])
         for answer in (done, taken):
             if isinstance(answer, Exception):
