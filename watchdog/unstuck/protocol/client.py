@@ -405,9 +405,9 @@ class Queue:
         args = (keys.valid_id(job_id), op or scripts.operation())
         return text(scripts.run(self.client, "retry_dead", self._meta, *args)[0])
 
-    def drop_dead(self, job_id: str) -> str:
+    def drop_dead(self, job_id: str, *, op: str | None = None) -> str:
         """`dropped`, `not_dead` or `missing`."""
-        return text(scripts.run(self.client, "drop_dead", self._meta, job_id)[0])
+        return text(scripts.run(self.client, "drop_dead", self._meta, job_id, op or scripts.operation())[0])
 
     def show(self, job_id: str) -> dict[str, str]:
         """The fields of a job's hash, empty if there is none."""

@@ -3,7 +3,7 @@
 -- answer of its next heartbeat; its lock is never touched.
 -- KEYS 1 unstuck:{Q}:meta
 -- ARGV 1 id  2 op  3 dead_max  4 dead_ttl_ms
--- returns {'dead' | 'told' | 'ended' | 'missing', state}
+-- returns {'dead' | 'told' | 'ended' | 'missing', state it is in now}
 --@include common
 --@include ending
 --@include placing
@@ -23,22 +23,23 @@ local counters, err = read_counters({'dead', 'dead_dropped'})
 if err then return err end
 local state = body[1]
 if not state then return {'missing', ''} end
+if body[4] == op .. ' told' then return {'told', 'active'} end
+if body[4] == op .. ' dead' then return {'dead', 'dead'} end
 if state == 'active' then
-  redis.call('HSET', job, 'cancelled_at', now, 'cancel_op', op)
+  redis.call('HSET', job, 'cancelled_at', now, 'cancel_op', op .. ' told')
   if body[3] and valid(body[3]) then
     redis.call('SPUBLISH', stem .. 'control:' .. body[3], '{"cancel":"' .. id .. '","token":"' .. (body[2] or '') .. '"}')
   end
   note('cancel_asked', id, body[3] or '', body[2] or '', '')
   return {'told', state}
 end
-if body[4] == op then return {'dead', state} end
 if state == 'pending' then redis.call('LREM', stem .. 'pending', 0, id)
 elseif state == 'scheduled' then redis.call('ZREM', stem .. 'scheduled', id)
 else return {'ended', state} end
 local dropped = to_dead(id, job, now, 'cancelled', most, keep)
-redis.call('HSET', job, 'cancel_op', op)
+redis.call('HSET', job, 'cancel_op', op .. ' dead')
 redis.call('HSET', stem .. 'stats', 'dead', whole(counters[1] + 1), 'dead_dropped', whole(counters[2] + dropped))
 redis.call('UNLINK', stem .. 'cache:' .. id)
 invalidate(id, 'dead', stamp)
 note('dead_lettered', id, '', '', 'cancelled')
-return {'dead', state}
+return {'dead', 'dead'}

@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- Delete one dead or quarantined job for good. Harmless to run twice.
+-- Delete one dead or quarantined job for good.
 -- KEYS 1 unstuck:{Q}:meta
--- ARGV 1 id
+-- ARGV 1 id  2 op
 -- returns {'dropped' | 'not_dead' | 'missing', state}
 --@include common
-local id = ARGV[1]
+local id, op = ARGV[1], ARGV[2]
 local refused = version_error()
 if refused then return refused end
+if recalled('person', 'drop', op) == id then return {'dropped', ''} end
 local job = stem .. 'job:' .. id
 local body = redis.pcall('HMGET', job, 'state')
 redis.call('ZCARD', stem .. 'dead')
@@ -17,5 +18,6 @@ if state ~= '' and state ~= 'dead' and state ~= 'quarantine' then return {'not_d
 local gone = redis.call('ZREM', stem .. 'dead', id) + redis.call('LREM', stem .. 'quarantine', 0, id)
 if gone == 0 then return {'missing', state} end
 redis.call('UNLINK', job)
+remember('person', 'drop', op, id)
 note('dropped', id, '', '', 'by hand')
-return {'dropped', state}
+return {'dropped', ''}

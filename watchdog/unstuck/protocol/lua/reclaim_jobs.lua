@@ -32,6 +32,8 @@ local now, micros, at = clock()
 local stamp, bad = next_stamp(micros)
 if bad then return bad end
 check_places()
+check_attempt('')
+redis.call('ZCARD', stem .. 'workers')
 local counters, err = read_counters({'rescued', 'dead', 'dead_dropped'})
 if err then return err end
 local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
@@ -73,12 +75,14 @@ for i = 12, #ARGV, 9 do
   local reason, threshold, worker = ARGV[i + 4], integer(ARGV[i + 5]) or 0, ARGV[i + 6]
   local owner_beat, evidence = ARGV[i + 7], ARGV[i + 8]
   local job = stem .. 'job:' .. id
-  check_attempt(worker)
+  local held = redis.pcall('SCARD', stem .. 'held:' .. worker)
   local body = redis.pcall('HMGET', job, 'state', 'token', 'worker', 'expected_by', 'heartbeat_at', 'payload',
     'rescues', 'version', 'attempt')
   local answer
   if moved_house then
     answer = 'lost_race:' .. moved_house .. ':0'
+  elseif type(held) == 'table' then -- one damaged key must not stop the others
+    answer = 'lost_race:wrong_type:0'
   elseif body.err or not body[1] or (body[1] == 'active' and not body[6]) then
     if redis.call('ZREM', stem .. 'active', id) == 1 then -- in flight without a usable body
       end_attempt(id, worker, true)

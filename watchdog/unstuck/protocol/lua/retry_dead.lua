@@ -2,7 +2,7 @@
 -- Put one dead (or quarantined and mended) job back into pending; the only thing that resets failures and rescues.
 -- KEYS 1 unstuck:{Q}:meta
 -- ARGV 1 id  2 op
--- returns {'retried' | 'not_dead' | 'missing', state}
+-- returns {'retried' | 'not_dead' | 'missing', state it is in now}
 --@include common
 --@include placing
 local id, op = ARGV[1], ARGV[2]
@@ -13,7 +13,7 @@ local job = stem .. 'job:' .. id
 local body = redis.call('HMGET', job, 'state', 'payload', 'retry_op', 'version', 'attempt')
 check_places()
 if not body[1] then return {'missing', ''} end
-if body[3] == op then return {'retried', body[1]} end
+if body[3] == op then return {'retried', 'pending'} end
 if body[1] ~= 'dead' and body[1] ~= 'quarantine' then return {'not_dead', body[1]} end
 if not body[2] then return {'missing', body[1]} end
 local version = integer(body[4])
@@ -26,4 +26,4 @@ redis.call('HSET', job, 'failures', 0, 'rescues', 0, 'retry_op', op, 'version', 
 redis.call('HDEL', job, 'cause', 'died_at', 'error')
 to_pending(id, job, at, 'LPUSH')
 note('retried', id, '', '', 'by hand')
-return {'retried', body[1]}
+return {'retried', 'pending'}

@@ -2,7 +2,7 @@
 -- Answers an earlier run of the same operation, a refusal (S2: only the counter grows), or hands over the body.
 
 -- returns answer (final, if not nil), body, counters, stamp, now as number, now as text
-local function begin_finish(worker, slot, op, id, token, kind)
+local function begin_finish(worker, slot, op, id, token, kind, expects)
   local refused = version_error()
   if refused then return refused end
   if not valid(worker) then return refuse_name('worker', worker) end
@@ -13,10 +13,12 @@ local function begin_finish(worker, slot, op, id, token, kind)
     'max_attempts', 'retry_delay_ms', 'cancelled_at', 'expected_by')
   if body[1] ~= 'active' or body[2] ~= token then
     if kind == 'completed' and body[1] == 'done' and body[2] == token then return 'completed' end
-    local n, wrong = read_counters({'refused'})
+    -- Optimistic mode (a version is expected): that somebody else has finished the job is a conflict, not a fault.
+    local conflict = expects and expects ~= '' and body[1] == 'done'
+    local n, wrong = read_counters({conflict and 'conflicts' or 'refused'})
     if wrong then return wrong end
-    redis.call('HSET', stem .. 'stats', 'refused', whole(n[1] + 1))
-    return remember(worker, slot, op, 'refused')
+    redis.call('HSET', stem .. 'stats', conflict and 'conflicts' or 'refused', whole(n[1] + 1))
+    return remember(worker, slot, op, conflict and 'conflict' or 'refused')
   end
   local begun, version, failures = integer(body[4]), integer(body[5]), integer(body[6])
   if not (begun and version and failures and integer(body[7]) and integer(body[8])) then
