@@ -62,7 +62,7 @@ def sweep(board: Board, queues: int, n: int, every: int = 1) -> None:
             Capability.RECLAIM,
             server_ms=now,
             waiting=i + (n if i % every == 0 else 0),
-            running=5,
+            running=7,
             oldest_waiting=1.5,
             oldest_running=2.5,
             oldest_dead_ms=now,

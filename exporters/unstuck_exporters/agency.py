@@ -11,6 +11,7 @@ from unstuck_exporters import labels
 from unstuck_exporters.tally import COMMAND_BUCKETS, Histogram, Tally
 
 _EVENT_KEYS: Final = tuple((event,) for event in labels.LEADER_EVENTS)
+_CAUSE_KEYS: Final = tuple((cause,) for cause in labels.GATE_CAUSES)
 _MOST_OPERATIONS: Final = 64
 
 
@@ -93,7 +94,7 @@ class AgentLedger:
     transitions: Tally = field(default_factory=lambda: Tally.zeros(_EVENT_KEYS))
 
     gate: GateState | None = None
-    gate_closings: Tally = field(default_factory=Tally)  # cause
+    gate_closings: Tally = field(default_factory=lambda: Tally.zeros(_CAUSE_KEYS))  # cause
     sweeps: int = 0
 
     publications: Tally = field(default_factory=Tally)  # channel

@@ -197,7 +197,7 @@ class Board:
             before = self._agent.gate.reasons if self._agent.gate else ()
             for cause in gate.reasons:
                 if cause not in before:
-                    self._agent.gate_closings.add(labels.word(cause))
+                    self._agent.gate_closings.add(labels.known(cause, labels.GATE_CAUSES))
             self._agent.gate = gate
 
     def judged(self, backend: str, queue: str, verdicts: Sequence[Verdict]) -> None:

@@ -131,21 +131,26 @@ def _stored(name: str, text: str, get: Callable[[Totals], tuple[Mapping[str, int
     return Family(name, "histogram", text, _QUEUE, rows)
 
 
-_AGES: Final = (*map(str, HEARTBEAT_BUCKETS), "inf")
+_AGES: Final = tuple(f"{bound:g}" for bound in HEARTBEAT_BUCKETS)
 
 
 def _heartbeat_ages(scene: Scene) -> Iterable[Row]:
     """Redis counts the members per bucket without reading them, so there are exact buckets and no sum."""
     name = "unstuck_heartbeat_age_seconds"
 
-    def write(labels: str, told: Mapping[str, int]) -> Row:
-        counts = [told.get(bound, -1) for bound in _AGES]
+    def write(labels: str, told: tuple[Mapping[str, int], int]) -> Row:
+        buckets, beating = told
+        counts = [buckets.get(bound, -1) for bound in _AGES]
         if -1 in counts:  # spelled in another way; where one of our bounds was not asked for, the lower one holds
-            spelled = {as_bound(bound): count for bound, count in told.items()}
-            counts = list(accumulate((spelled.get(as_bound(bound), 0) for bound in _AGES), max))
-        return bucket_template(name, labels, HEARTBEAT_BUCKETS) % tuple(counts)
+            spelled = {as_bound(bound): count for bound, count in buckets.items()}
+            counts = list(accumulate((spelled.get(bound, 0) for bound in HEARTBEAT_BUCKETS), max))
+        return bucket_template(name, labels, HEARTBEAT_BUCKETS) % (*counts, max(counts[-1], beating))
 
-    ages = ((at, s.heartbeat_buckets) for at, s in scene.snapshots if s.heartbeat_buckets is not None)
+    ages = (
+        (labels, (s.heartbeat_buckets, s.running - (s.heartbeats_missing or 0)))
+        for labels, s in scene.snapshots
+        if s.heartbeat_buckets is not None
+    )
     return scene.memory.each(name, ages, write)
 
 

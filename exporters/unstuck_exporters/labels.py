@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Final
 
 from unstuck.errors import KINDS
+from unstuck.gate import CAUSES
 from unstuck.model import Action, Reason
 
 OTHER: Final = "other"
@@ -40,6 +41,7 @@ FAILURE_KINDS: Final = KINDS
 USUAL_FAILURES: Final = ("timeout", "connection", OTHER)
 """The kinds whose series exist from the start."""
 
+GATE_CAUSES: Final = tuple(CAUSES)
 JOB_STATES: Final = ("waiting", "scheduled", "running", "dead", "failed", "quarantined")
 WORKER_STATES: Final = ("busy", "idle", "lost")
 LEADER_EVENTS: Final = ("acquired", "lost", "released", "deposed")

@@ -63,6 +63,6 @@ def content_type(accept: str) -> str:
     """The best format for an Accept header: `OPENMETRICS` where it is asked for, else `PLAIN`."""
     try:
         _, chosen = choose_encoder(accept)
-    except ValueError:  # a version that is none
+    except (TypeError, ValueError):  # a version that is none
         return PLAIN
     return OPENMETRICS if chosen.startswith("application/openmetrics-text") else PLAIN

@@ -6,6 +6,7 @@ Only GET and HEAD; a path that is not listed is 404. `/healthz` and `/readyz` ar
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -55,7 +56,11 @@ class Answer:
     @classmethod
     def json(cls, status: str, document: object) -> Answer:
         """A JSON document."""
-        return cls(status, "application/json", [msgspec.json.encode(document) + b"\n"])
+        try:
+            body = msgspec.json.encode(document)
+        except UnicodeEncodeError:  # a name that is no text: the slower writer escapes it
+            body = json.dumps(document).encode()
+        return cls(status, "application/json", [body + b"\n"])
 
 
 class App:
@@ -150,7 +155,7 @@ class App:
 
     def page(self, _environ: Environ) -> Answer:
         """The status page."""
-        page = status_page(self._board.view()).encode()
+        page = status_page(self._board.view()).encode("utf-8", "replace")
         return Answer("200 OK", "text/html; charset=utf-8", [page], policy=POLICY)
 
 

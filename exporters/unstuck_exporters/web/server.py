@@ -7,8 +7,10 @@ done by the one that accepts; every socket has a timeout; headers and bodies are
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -27,9 +29,20 @@ _TIMEOUT_SECONDS: Final = 5
 _SHUTDOWN_SECONDS: Final = 1
 _LARGEST_HEAD: Final = 16 * 1024
 _LARGEST_BODY: Final = 16 * 1024
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 — how to reach what listens everywhere
 
 
 class _Server(Server):
+    @staticmethod
+    def bind_socket(socket_: socket.socket, bind_addr: Any) -> socket.socket:
+        """Bind, and leave no open socket behind if that fails."""
+        try:
+            socket_.bind(bind_addr)
+        except OSError:
+            socket_.close()
+            raise
+        return socket_
+
     def error_log(self, msg: str = "", level: int = 20, traceback: bool = False) -> None:
         """Clients that vanish or speak nonsense are no news for the agent's log."""
         log.debug("%s", msg, exc_info=traceback, extra={"event": "http_client_error", "level_given": level})
@@ -80,7 +93,8 @@ class HttpServer:
     def url(self) -> str:
         """The address as a person types it."""
         host, port = self.address
-        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+        host = _ANYWHERE.get(host, host)
+        shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self._server.ssl_adapter else 'http'}://{shown}:{port}"
 
     def start(self) -> None:
@@ -94,10 +108,19 @@ class HttpServer:
 
     def stop(self) -> None:
         """Stop listening, let running requests end for up to a second, and return. May be called twice."""
+        # The accepting loop looks up twice a second; a knock at the door wakes it at once.
+        knock = threading.Timer(0.01, self._knock)
+        knock.start()
         self._server.stop()
+        knock.join()
         if self._thread is not None:
             self._thread.join(timeout=_SHUTDOWN_SECONDS)
             self._thread = None
+
+    def _knock(self) -> None:
+        host, port = self.address
+        with contextlib.suppress(OSError):
+            socket.create_connection((_ANYWHERE.get(host, host), port), timeout=0.2).close()
 
 
 _CAUSES: Final = (
