@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, repeat
-from typing import Final, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar
 
 from unstuck.model import QueueSnapshot, Totals
 from unstuck_exporters.ledger import Paced, QueueLedger
@@ -22,7 +23,10 @@ from unstuck_exporters.view import View
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
+S = TypeVar("S")
 T = TypeVar("T")
+Column = tuple[list[str], list[T]]
+"""Queues: their labels as `labelled` writes them, and beside each what is to be said of it."""
 
 Row = str
 """One sample: `name{labels} value` and a line feed; or several such lines."""
@@ -124,20 +128,26 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[str, tuple[object, Row]]] = {}
+        self._rows: dict[str, tuple[list[str], list[Any], list[Row]]] = {}
         self._columns: dict[str, tuple[list[str], list[float], Row]] = {}
 
-    def each(self, name: str, queues: Iterable[tuple[str, T]], write: Callable[[str, T], Row]) -> Iterable[Row]:
+    def each(self, name: str, queues: Column[T], write: Callable[[str, T], Row]) -> list[Row]:
         """The rows of every queue, from its labels and the value that they are made of."""
-        before, now = self._rows.get(name, {}), dict[str, tuple[object, Row]]()
-        for labels, source in queues:
-            known = before.get(labels)
-            now[labels] = known if known and known[0] == source else (source, write(labels, source))
-        self._rows[name] = now
-        return [text for _, text in now.values()]
+        labels, values = queues
+        known = self._rows.get(name)
+        if known and known[0] == labels:
+            texts = [
+                text if value is before or value == before else write(at, value)
+                for at, value, before, text in zip(labels, values, known[1], known[2], strict=True)
+            ]
+        else:
+            texts = list(map(write, labels, values))
+        self._rows[name] = (labels, values, texts)
+        return texts
 
-    def column(self, name: str, labels: list[str], values: list[float]) -> Row:
+    def column(self, name: str, queues: Column[float]) -> Row:
         """One sample for every queue."""
+        labels, values = queues
         known = self._columns.get(name)
         if known and known[1] == values and known[0] == labels:
             return known[2]
@@ -147,6 +157,15 @@ class Memory:
             text = "".join(map(row, repeat(name), labels, values))
         self._columns[name] = (labels, values, text)
         return text
+
+
+def chosen(queues: Column[S], get: Callable[[S], T | None]) -> Column[T]:
+    """What `get` finds in each queue, without those where it finds nothing."""
+    labels, items = queues
+    values = list(map(get, items))
+    if None in values:
+        labels = [at for at, value in zip(labels, values, strict=True) if value is not None]
+    return labels, [value for value in values if value is not None]
 
 
 @lru_cache(maxsize=128)
@@ -164,18 +183,18 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the families of one scrape are made from. Queues stand behind their labels, as `labelled` writes them."""
+    """What the families of one scrape are made from."""
 
     view: View
     source: str  # the label
     openmetrics: bool
     family_failures: int
     memory: Memory
-    counted: list[tuple[str, QueueLedger]]  # all queues of which this agent exports counters
-    present: list[tuple[str, Shown]]  # queues whose last look is fresh
-    snapshots: list[tuple[str, QueueSnapshot]]
-    totals: list[tuple[str, Totals]]
-    paced: list[tuple[str, Paced]]
+    counted: Column[QueueLedger]  # all queues of which this agent exports counters
+    present: Column[Shown]  # queues whose last look is fresh
+    snapshots: Column[QueueSnapshot]
+    totals: Column[Totals]
+    paced: Column[Paced]
 
     @classmethod
     def of(
@@ -183,13 +202,9 @@ class Scene:
     ) -> Scene:
         """The scene of a view: nothing of the queues for a follower, no old looks for anybody."""
         queues = view.queues if view.exports_queues else ()
-        counted = [(labelled(backend=q.backend, queue=q.queue), q) for q in queues]
-        present = []
-        for labels, ledger in counted:
-            if ledger.look and ledger.fresh(view.now):
-                snapshot = ledger.look.snapshot
-                server_now = snapshot.server_ms / 1000 or view.wall - (view.now - ledger.look.at)
-                present.append((labels, Shown(ledger, snapshot, server_now)))
+        counted = [labelled(backend=q.backend, queue=q.queue) for q in queues], list(queues)
+        present = chosen(counted, lambda ledger: _shown(ledger, view))
+        snapshots = chosen(present, attrgetter("snapshot"))
         return cls(
             view,
             labelled(source=view.agent.source),
@@ -198,10 +213,17 @@ class Scene:
             Memory() if memory is None else memory,
             counted,
             present,
-            [(labels, q.snapshot) for labels, q in present],
-            [(labels, q.snapshot.totals) for labels, q in present if q.snapshot.totals],
-            [(labels, q.ledger.paced) for labels, q in present if q.ledger.paced],
+            snapshots,
+            chosen(snapshots, attrgetter("totals")),
+            chosen(present, lambda queue: queue.ledger.paced),
         )
+
+
+def _shown(ledger: QueueLedger, view: View) -> Shown | None:
+    if ledger.look is None or not ledger.fresh(view.now):
+        return None
+    snapshot = ledger.look.snapshot
+    return Shown(ledger, snapshot, snapshot.server_ms / 1000 or view.wall - (view.now - ledger.look.at))
 
 
 @dataclass(frozen=True, slots=True)

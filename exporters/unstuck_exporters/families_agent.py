@@ -88,9 +88,9 @@ def _deliveries(scene: Scene) -> Iterable[Row]:
 
 
 def _dry_run(scene: Scene) -> float | None:
-    if not scene.view.exports_queues or not scene.counted:
+    if not scene.counted[1]:
         return None
-    return not any(ledger.reclaims_allowed for _, ledger in scene.counted)
+    return not any(ledger.reclaims_allowed for ledger in scene.counted[1])
 
 
 AGENT: Final = (
@@ -202,7 +202,7 @@ AGENT: Final = (
     _plain(
         "unstuck_poll_memory_penalty_ratio",
         "Multiplier in force, 1 = none",
-        lambda s: max((paced.penalty for _, paced in s.paced), default=None),
+        lambda s: max((paced.penalty for paced in s.paced[1]), default=None),
         source=True,
     ),
     Family(

@@ -15,11 +15,13 @@ from typing import Final, TypeVar
 from unstuck.model import QueueSnapshot, Totals
 from unstuck_exporters import labels as sets
 from unstuck_exporters.exposition import (
+    Column,
     Family,
     Row,
     Scene,
     Shown,
     bucket_template,
+    chosen,
     histogram,
     labelled,
     stored_histogram,
@@ -33,14 +35,11 @@ T = TypeVar("T")
 _QUEUE: Final = ("backend", "queue")
 
 
-def _column(
-    name: str, text: str, queues: Callable[[Scene], list[tuple[str, T]]], get: Callable[[T], float | None]
-) -> Family:
+def _column(name: str, text: str, queues: Callable[[Scene], Column[T]], get: Callable[[T], float | None]) -> Family:
     """One sample for each queue where there is something to say; a counter if its name says so."""
 
     def rows(scene: Scene) -> Iterable[Row]:
-        told = [(labels, value) for labels, queue in queues(scene) if (value := get(queue)) is not None]
-        return (scene.memory.column(name, [at for at, _ in told], [value for _, value in told]),)
+        return (scene.memory.column(name, chosen(queues(scene), get)),)
 
     return Family(name, "counter" if name.endswith("_total") else "gauge", text, _QUEUE, rows)
 
@@ -74,7 +73,7 @@ def _counted(name: str, text: str, own: tuple[str, ...], get: Callable[[Counts],
     """A counter of the agent's own, by labels of its own."""
 
     def rows(scene: Scene) -> Iterable[Row]:
-        tallies = ((labels, tally) for labels, ledger in scene.counted if (tally := get(ledger.counts)))
+        tallies = chosen(scene.counted, lambda ledger: get(ledger.counts) or None)
         return scene.memory.each(name, tallies, lambda labels, tally: tallied(name, labels + ",", own, tally))
 
     return Family(name, "counter", text, (*_QUEUE, *own), rows)
@@ -85,19 +84,19 @@ _WORKERS: Final = "".join(f"unstuck_queue_workers{{%s,{labelled(state=state)}}} 
 
 
 def _jobs(scene: Scene) -> Iterable[Row]:
-    for at, s in scene.snapshots:
+    for at, s in zip(*scene.snapshots, strict=True):
         states = (at, s.waiting, at, s.scheduled, at, s.running, at, s.dead, at, s.failed, at, s.quarantined)
         yield _JOBS % states
 
 
 def _workers(scene: Scene) -> Iterable[Row]:
-    for at, snapshot in scene.snapshots:
+    for at, snapshot in zip(*scene.snapshots, strict=True):
         get = snapshot.workers.get
         yield _WORKERS % (at, get("busy", 0), at, get("idle", 0), at, get("lost", 0))
 
 
 def _findings(scene: Scene) -> Iterable[Row]:
-    for labels, snapshot in scene.snapshots:
+    for labels, snapshot in zip(*scene.snapshots, strict=True):
         if snapshot.side_findings:
             counts = Tally()
             for finding in snapshot.side_findings:
@@ -107,13 +106,13 @@ def _findings(scene: Scene) -> Iterable[Row]:
 
 def _stuck(scene: Scene) -> Iterable[Row]:
     name = "unstuck_stuck_jobs"
-    tallies = ((labels, queue.ledger.judgement.stuck) for labels, queue in scene.present)
+    tallies = chosen(scene.present, attrgetter("ledger.judgement.stuck"))
     return scene.memory.each(name, tallies, lambda labels, tally: tallied(name, labels + ",", ("reason",), tally))
 
 
 def _reclaim_delay(scene: Scene) -> Iterable[Row]:
     name = "unstuck_reclaim_delay_seconds"
-    delays = ((labels, ledger.counts.reclaim_delay) for labels, ledger in scene.counted)
+    delays = chosen(scene.counted, attrgetter("counts.reclaim_delay"))
     return scene.memory.each(
         name, delays, lambda labels, delay: histogram(name, labels, delay, exemplars=scene.openmetrics)
     )
@@ -126,7 +125,7 @@ def _stored(name: str, text: str, get: Callable[[Totals], tuple[Mapping[str, int
         return histogram(name, labels, stored_histogram(JOB_BUCKETS, *stored))
 
     def rows(scene: Scene) -> Iterable[Row]:
-        return scene.memory.each(name, ((labels, get(totals)) for labels, totals in scene.totals), write)
+        return scene.memory.each(name, chosen(scene.totals, get), write)
 
     return Family(name, "histogram", text, _QUEUE, rows)
 
@@ -146,10 +145,11 @@ def _heartbeat_ages(scene: Scene) -> Iterable[Row]:
             counts = list(accumulate((spelled.get(bound, 0) for bound in HEARTBEAT_BUCKETS), max))
         return bucket_template(name, labels, HEARTBEAT_BUCKETS) % (*counts, max(counts[-1], beating))
 
-    ages = (
-        (labels, (s.heartbeat_buckets, s.running - (s.heartbeats_missing or 0)))
-        for labels, s in scene.snapshots
-        if s.heartbeat_buckets is not None
+    ages = chosen(
+        scene.snapshots,
+        lambda s: (
+            None if s.heartbeat_buckets is None else (s.heartbeat_buckets, s.running - (s.heartbeats_missing or 0))
+        ),
     )
     return scene.memory.each(name, ages, write)
 
