@@ -48,6 +48,7 @@ redis.call('SCARD', stem .. 'held:' .. worker)
 local seen = redis.call('ZSCORE', stem .. 'workers', worker)
 redis.call('LLEN', stem .. 'quarantine')
 redis.call('XLEN', stem .. 'events')
+redis.call('HLEN', stem .. 'stats')
 
 if due and due <= now then
 --@include placing
