@@ -84,6 +84,8 @@ class UnstuckAdapter:
     ) -> Sequence[Reclaimed]:
         if not condemned:
             return []
+        if len(condemned) > 100:
+            raise ValueError(f"{len(condemned)} jobs at once; a script moves at most 100")
         args: list[scripts.Argument] = [
             authority.owner,
             authority.epoch,
@@ -204,6 +206,8 @@ def _lease(row: Sequence[Any], now: int, limits: Limits) -> Lease:
     proven = ""
     if age is not None and age >= threshold:
         proven = f"no heartbeat for {age:.0f} s by the server's own times"
+    elif body and control == 1 and connection is Presence.ABSENT:
+        proven = "its worker had a control connection, and that is gone"
     return Lease(
         job=job,
         worker=worker,
