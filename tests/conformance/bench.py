@@ -11,7 +11,7 @@ from typing import Protocol
 from support.processes import Process, Processes
 from support.redis_server import RedisServer
 from unstuck.model import Lease
-from unstuck.queue import Adapter
+from unstuck.queue import Adapter, Limits
 
 
 class Bench(Protocol):
@@ -21,6 +21,10 @@ class Bench(Protocol):
     queue: str
     busy: str  # a second queue of the same system whose names the suite may break
     beats_every: float  # seconds between two heartbeats of the workers that this bench starts
+    limits: Limits  # thresholds that fit these workers
+    closest: Limits  # thresholds under which a look lists every lease, the healthy ones too
+    lists_everything: bool  # whether a look with `limits` does so as well
+    notes: frozenset[bytes]  # keys in which a reclaim that moves nothing may note that it was there
 
     def __init__(self, server: RedisServer, processes: Processes) -> None: ...
 

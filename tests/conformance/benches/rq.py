@@ -13,6 +13,7 @@ from support.processes import Process, Processes
 from support.redis_server import RedisServer
 from support.waiting import wait_until
 from unstuck.model import Lease
+from unstuck.queue import Limits
 from unstuck.queues.rq import RQAdapter
 
 ISO = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -24,6 +25,9 @@ class RQBench:
     queue = "mail"
     busy = "other"
     beats_every = 1.0
+    lists_everything = True
+    limits = closest = Limits()
+    notes: frozenset[bytes] = frozenset()
 
     def __init__(self, server: RedisServer, processes: Processes) -> None:
         self.url = server.url
