@@ -57,6 +57,7 @@ class Gate:
     last: ServerSnapshot | None = None
     last_at: float | None = None  # monotonic time of the last assessed look
     closed_until: Mapping[str, float] = field(default_factory=dict)  # cause -> monotonic
+    trouble_at: float | None = None  # monotonic; when any cause was last seen
     state: GateState = field(default_factory=lambda: GateState(False, ("watching",)))
 
     def assess(self, server: ServerSnapshot, now: float) -> Gate:
@@ -93,7 +94,14 @@ class Gate:
             reasons=tuple(sorted(reasons)),
             opens_in=max((end - now for end in reasons.values()), default=0.0),
         )
-        return replace(self, closed_until=until, state=state)
+        return replace(self, closed_until=until, trouble_at=now if causes else self.trouble_at, state=state)
+
+    def steady(self, now: float) -> float:
+        """Seconds for which this agent has watched without a gap and without any cause."""
+        if self.watching_since is None:
+            return 0.0
+        begun = self.watching_since if self.trouble_at is None else max(self.watching_since, self.trouble_at)
+        return max(0.0, now - begun)
 
     @property
     def trustworthy_memory(self) -> bool:

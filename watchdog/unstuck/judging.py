@@ -8,6 +8,7 @@ sign of life not change. A verdict is confirmed (S5) only by two observations of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -120,12 +121,32 @@ def silence(lease: Lease, seen: Watched, now: float) -> float:
     return lease.heartbeat_age if lease.heartbeat_age is not None else now - seen.changed_at
 
 
+def too_soon(lease: Lease, reason: Reason | None, steady: float) -> str:
+    """Why a stored age proves nothing yet, '' if it does.
+
+    An outage shorter than a job's own threshold may be the whole cause of its silence, so a silence by stored times counts
+    only after a steady watch of that job's threshold; the gate's window is often shorter. Watched silences include it.
+    """
+    silent = reason in (Reason.LOCK_WITHOUT_HEARTBEAT, Reason.LOCK_EXPIRED)
+    if silent and lease.heartbeat_age is not None and steady < lease.threshold:
+        return f"watched without trouble for {steady:.0f} s of {lease.threshold:.0f} s only"
+    return ""
+
+
 def judge(
-    snapshot: QueueSnapshot, memory: Memory, gate: GateState, rules: Rules, now: float, *, memory_holds: bool = True
+    snapshot: QueueSnapshot,
+    memory: Memory,
+    gate: GateState,
+    rules: Rules,
+    now: float,
+    *,
+    memory_holds: bool = True,
+    steady: float = math.inf,
 ) -> tuple[tuple[Verdict, ...], dict[str, Watched]]:
     """Verdicts on every lease of a snapshot, and the memory for the next look.
 
     `memory_holds` False: the watch had a gap (see `Gate.trustworthy_memory`), so what was remembered is forgotten.
+    `steady`: seconds of watch without a gap and without trouble (`Gate.steady`).
     """
     verdicts: list[Verdict] = []
     after: dict[str, Watched] = {}
@@ -136,15 +157,19 @@ def judge(
             standing, detail = Standing.SUSPECT, f"{detail}; {lease.exempt}"
         confirmed = False
         since = 0.0
-        if standing is not Standing.STUCK or not gate.open:
+        trusted = gate.open
+        if standing is Standing.STUCK and (early := too_soon(lease, reason, steady)):
+            trusted, detail = False, f"{detail}; {early}"
+        if standing is not Standing.STUCK or not trusted:
             seen = replace(seen, stuck_since=None)
         elif seen.stuck_since is None:
             seen = replace(seen, stuck_since=now)
         else:
             since = now - seen.stuck_since
             confirmed = since >= rules.confirm_after
-        if not gate.open and standing is not Standing.HEALTHY:
-            standing, detail = Standing.INCONCLUSIVE, f"{detail}; the gate is closed ({', '.join(gate.reasons)})"
+        if not trusted and standing is not Standing.HEALTHY:
+            standing = Standing.INCONCLUSIVE
+            detail = detail if gate.open else f"{detail}; the gate is closed ({', '.join(gate.reasons)})"
         after[lease.job] = seen
         verdicts.append(
             Verdict(

@@ -172,6 +172,7 @@ class Sweeper:
             rules,
             now,
             memory_holds=self.gate.trustworthy_memory,
+            steady=self.gate.steady(now),
         )
         self._memory[place] = memory if self._room_for(place, memory) else {}
         condemned = [
