@@ -39,6 +39,7 @@ class Watched:
     connection_absent_since: float | None = None
     record_absent_since: float | None = None
     stuck_since: float | None = None  # first of the two observations
+    stuck_by_deadline: bool = False  # that one was made of a missed deadline, and of nothing else
 
 
 Memory = Mapping[str, Watched]
@@ -160,10 +161,12 @@ def judge(
         trusted = gate.open
         if standing is Standing.STUCK and (early := too_soon(lease, reason, steady)):
             trusted, detail = False, f"{detail}; {early}"
+        late = reason is Reason.DEADLINE_PASSED
         if standing is not Standing.STUCK or not trusted:
             seen = replace(seen, stuck_since=None)
-        elif seen.stuck_since is None:
-            seen = replace(seen, stuck_since=now)
+        elif seen.stuck_since is None or late is not seen.stuck_by_deadline:
+            # A late job may be in the best of health: that it was late is no observation of its worker's death.
+            seen = replace(seen, stuck_since=now, stuck_by_deadline=late)
         else:
             since = now - seen.stuck_since
             confirmed = since >= rules.confirm_after
