@@ -9,8 +9,6 @@ import logging
 import threading
 from typing import Final
 
-from prometheus_client.exposition import choose_encoder
-
 from unstuck_exporters.board import Board
 from unstuck_exporters.exposition import OPENMETRICS, PLAIN, Family, Memory, Scene
 from unstuck_exporters.families_agent import AGENT
@@ -61,6 +59,8 @@ class Exporter:
 
 def content_type(accept: str) -> str:
     """The best format for an Accept header: `OPENMETRICS` where it is asked for, else `PLAIN`."""
+    from prometheus_client.exposition import choose_encoder  # a tenth of a second that the agent's start need not wait
+
     try:
         _, chosen = choose_encoder(accept)
     except (TypeError, ValueError):  # a version that is none

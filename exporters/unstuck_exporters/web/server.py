@@ -1,8 +1,8 @@
 """The HTTP server around the application: cheroot, with our own TLS and with errors a person can act on.
 
 Why cheroot, and what it costs beside the others, stands in docs/http.md. What may go wrong: a client that connects and
-says nothing must not keep the others out, so the TLS handshake is left to the thread that serves the connection, not
-done by the one that accepts; every socket has a timeout; headers and bodies are bounded.
+says nothing must not keep the others out, so there are more threads than anybody needs, every socket has a timeout, and
+headers and bodies are bounded.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import contextlib
 import errno
 import logging
 import socket
-import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final
 
-from cheroot.ssl.builtin import BuiltinSSLAdapter
 from cheroot.wsgi import Server
 
 from unstuck.errors import ConfigurationError
@@ -81,7 +78,9 @@ class HttpServer:
         self._server.max_request_header_size = _LARGEST_HEAD
         self._server.max_request_body_size = _LARGEST_BODY
         if cert or client_ca:
-            self._server.ssl_adapter = _Tls(cert, key, client_ca)
+            from unstuck_exporters.web.tls import Tls  # a third of the server's start, for those who want it
+
+            self._server.ssl_adapter = Tls(cert, key, client_ca)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -141,80 +140,3 @@ def _why(exc: OSError) -> str:
         if any(getattr(link, "errno", None) == number or f"[Errno {number}]" in str(link) for link in chain):
             return sentence
     return f"cannot listen there ({exc}); see http.listen"
-
-
-class _TlsFacts(Mapping[str, Any]):
-    """What the application may know of a TLS connection, asked for only once the handshake is over."""
-
-    def __init__(self, sock: ssl.SSLSocket) -> None:
-        self._sock = sock
-
-    def _facts(self) -> dict[str, Any]:
-        shown = bool(self._sock.getpeercert())  # empty without a certificate, or if none was asked for
-        return {
-            "wsgi.url_scheme": "https",
-            "HTTPS": "on",
-            "SSL_PROTOCOL": self._sock.version() or "",
-            "SSL_CLIENT_VERIFY": "SUCCESS" if shown else "NONE",
-        }
-
-    def __getitem__(self, name: str) -> Any:
-        return self._facts()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(("wsgi.url_scheme", "HTTPS", "SSL_PROTOCOL", "SSL_CLIENT_VERIFY"))
-
-    def __len__(self) -> int:
-        return 4
-
-
-class _Tls(BuiltinSSLAdapter):
-    """TLS 1.2 and later, with the handshake in the serving thread and certificates that may be replaced."""
-
-    def __init__(self, cert: str, key: str, client_ca: str) -> None:
-        # The base class would parse the certificate by making a connection to itself; nothing of that is needed.
-        self._files = (cert, key or cert)
-        self.certificate, self.private_key = self._files
-        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            self.context.load_cert_chain(*self._files)
-        except (OSError, ssl.SSLError) as exc:
-            raise ConfigurationError(f"http.tls: {_tls_why(exc, *self._files)}") from exc
-        if client_ca:
-            try:
-                self.context.load_verify_locations(client_ca)
-            except (OSError, ssl.SSLError) as exc:
-                raise ConfigurationError(f"http.tls.client_ca: {_tls_why(exc, client_ca)}") from exc
-            # Optional for TLS: the application lets the others read health and nothing else.
-            self.context.verify_mode = ssl.CERT_OPTIONAL
-        self._read = self._age()
-
-    def wrap(self, sock: Any) -> tuple[ssl.SSLSocket, _TlsFacts]:
-        self._reload()
-        wrapped = self.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        return wrapped, _TlsFacts(wrapped)
-
-    def _age(self) -> tuple[int, ...]:
-        return tuple(Path(name).stat().st_mtime_ns for name in self._files)
-
-    def _reload(self) -> None:
-        """Take over a renewed certificate; the old one stays if the new one cannot be read (yet)."""
-        try:
-            if (now := self._age()) != self._read:
-                self._read = now
-                self.context.load_cert_chain(*self._files)
-                log.info("TLS certificate read again", extra={"event": "certificate_reloaded"})
-        except (OSError, ssl.SSLError) as exc:
-            log.warning("TLS certificate cannot be read: %s", exc, extra={"event": "certificate_unreadable"})
-
-
-def _tls_why(exc: OSError, *files: str) -> str:
-    names = " and ".join(dict.fromkeys(files)) or "no file"
-    if isinstance(exc, FileNotFoundError):
-        return f"{names}: no such file; set http.tls.cert and http.tls.key to PEM files"
-    if isinstance(exc, PermissionError):
-        return f"{names}: no permission to read; mend the file's mode or owner"
-    if "KEY_VALUES_MISMATCH" in str(exc):
-        return f"{names}: the key does not belong to the certificate"
-    return f"{names}: not a PEM file that can be used"
