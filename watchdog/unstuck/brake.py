@@ -2,8 +2,9 @@
 
 Pure. It engages when strictly more than `share` of the in-flight jobs, of more than one worker and at least 10 in flight, are
 condemned at once; it then holds and tells. After `patience` with the gate open and no sign of life from any of them it
-lets 10 % of them (at least one) go per sweep. A person can release it at once. Whatever it says, no more than `budget`
-jobs go per sweep.
+lets 10 % of them (at least one) go per sweep. That so many have come back that the rest is no mass any more ends it only
+after another `patience`: workers come back one by one. A person can release it at once. Whatever it says, no more than
+`budget` jobs go per sweep.
 """
 
 from __future__ import annotations
@@ -51,10 +52,14 @@ class Brake:
 
         `condemned` are all stuck leases of the queue, `ready` those confirmed and reclaimable.
         """
-        workers = {verdict.lease.worker for verdict in condemned}
+        # Where a system records no owner, each job may be another's.
+        workers = {verdict.lease.worker or (verdict.lease.job,) for verdict in condemned}
         mass = in_flight >= LEAST_IN_FLIGHT and len(workers) > 1 and len(condemned) > rules.share * in_flight
         ids = frozenset((verdict.lease.job, verdict.lease.token) for verdict in condemned)
-        if not mass:
+        if self.engaged and not gate_open:  # then nothing is condemned, and nothing can be learned
+            return replace(self, quiet_since=now), (), "the gate is closed: the wait begins anew"
+        # Once engaged it does not end because some have come back: the others may be on their way.
+        if not mass and (not ids or not self.engaged or self.released_by_hand):
             return Brake(), tuple(ready[: rules.budget]), ""
         told = f"{len(condemned)} of {in_flight} in-flight jobs of {len(workers)} workers look stuck at once"
         if release_asked or (self.engaged and self.released_by_hand):
@@ -62,12 +67,14 @@ class Brake:
             return after, tuple(ready[: rules.budget]), f"{told}; released by hand"
         # A job that is held no longer although we did not reclaim it has shown life (or ended): begin to wait anew.
         lively = self.engaged and bool(self.held - ids)
-        if not self.engaged or lively or not gate_open:
+        if not self.engaged or lively:
             after = Brake(engaged=True, quiet_since=now, held=ids)
             return after, (), f"{told}; holding back for {rules.patience:.0f} s"
         waited = now - self.quiet_since
         if waited < rules.patience:
             return replace(self, held=ids), (), f"{told}; holding back for {rules.patience - waited:.0f} s more"
+        if not mass:
+            return Brake(), tuple(ready[: rules.budget]), ""
         portion = self.portion or max(1, math.ceil(len(condemned) / 10))
         going = tuple(ready[: min(portion, rules.budget)])
         gone = frozenset((verdict.lease.job, verdict.lease.token) for verdict in going)
