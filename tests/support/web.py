@@ -1,11 +1,11 @@
 """An HTTP server of the exporters on a free port, and a client that asks it."""
 
 import contextlib
-import http.client
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from email.message import Message
 
 from unstuck_exporters.web.app import App
 from unstuck_exporters.web.server import HttpServer
@@ -29,7 +29,7 @@ def ask(
     method: str = "GET",
     headers: dict[str, str] | None = None,
     context: ssl.SSLContext | None = None,
-) -> tuple[int, http.client.HTTPMessage, bytes]:
+) -> tuple[int, Message, bytes]:
     """Status, headers and body of one request, whatever the status."""
     request = urllib.request.Request(server.url + path, method=method, headers=headers or {})
     try:
