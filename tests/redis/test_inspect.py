@@ -1,0 +1,511 @@
+"""`unstuck inspect` on real servers: what it finds, what it proves, and that it writes nothing at all."""
+
+import itertools
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from conformance.benches.rq import RQBench
+from conformance.benches.rq_states import lease_of
+from conformance.benches.unstuck import UnstuckBench
+from support.cli import Ran, run_cli
+from support.json_schema import faults
+from support.ports import free_port
+from support.processes import Process, Processes, child_env
+from support.redis_server import RedisServer
+from support.waiting import wait_until
+from unstuck.protocol import Queue, keys
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "inspect.schema.json").read_text())
+HOSTILE = "[red]a\x1b[31m\x07\u202e\x9b2J\n{b}"
+BRISK = {
+    "UNSTUCK_STUCK_AFTER": "3s",
+    "UNSTUCK_HEARTBEAT_INTERVAL": "1s",
+    "UNSTUCK_ABORT_AFTER": "1500ms",
+    "UNSTUCK_LOCK_TTL": "3s",
+}
+"""Settings that fit the times of the workers here."""
+WRITES = "set del hset hdel sadd srem zadd zrem lpush rpush xadd expire pexpire incr publish spublish script|load eval"
+
+
+@pytest.fixture
+def own(redis_server: RedisServer, processes: Processes) -> Iterator[UnstuckBench]:
+    bench = UnstuckBench(redis_server, processes)
+    yield bench
+    bench.client.close()
+
+
+@pytest.fixture
+def rq_bench(redis_server: RedisServer, processes: Processes) -> Iterator[RQBench]:
+    bench = RQBench(redis_server, processes)
+    bench._number = itertools.count(1001)  # both benches count what ran by the job's name alone
+    yield bench
+    bench.client.close()
+
+
+def inspect(url: str, *options: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The document, checked against its schema."""
+    ran = run_cli("inspect", "--redis", url, "--json", *options, env=env)
+    assert ran.code == 0, ran.stderr
+    document: dict[str, Any] = ran.json()
+    assert list(faults(SCHEMA, document)) == []
+    return document
+
+
+def row(document: dict[str, Any], backend: str, queue: str = "mail") -> dict[str, Any]:
+    (found,) = [one for one in document["queues"] if (one["backend"], one["queue"]) == (backend, queue)]
+    return dict(found)
+
+
+def about(document: dict[str, Any], job: str | None) -> dict[str, Any]:
+    (found,) = [one for one in document["findings"] if one["job"] == job]
+    return dict(found)
+
+
+def run_one(bench: Any) -> tuple[str, str, Process]:
+    """A job that a worker runs: (job, worker, process)."""
+    (job,) = bench.enqueue()
+    worker, process = bench.start_worker()
+    bench.wait_until_running(job)
+    return job, worker, process
+
+
+# ── what it finds ──
+
+
+def test_an_empty_redis_gets_an_honest_answer(redis_url: str) -> None:
+    document = inspect(redis_url)
+    assert (document["queues"], document["findings"]) == ([], [])
+    assert document["redis"]["gate"] == {"open": True, "reasons": []}
+    ran = run_cli("inspect", "--redis", redis_url, "--fail-on", "any")
+    assert ran.code == 0
+    assert ran.stdout.splitlines()[0] == "No queues known to unstuck found"
+    assert "Looked for: unstuck (the set unstuck:queues), rq (the set rq:queues)." in ran.stdout
+    assert "This database is empty." in ran.stdout
+    assert ran.stderr == ""
+
+
+def test_other_peoples_keys_are_left_alone_and_counted(redis_server: RedisServer, redis_client: redis.Redis) -> None:
+    redis_client.rpush("celery", *range(100_000))
+    redis_client.set("big", "x" * 20_000_000)
+    redis_client.hset("rq:job:x", mapping={"a": "b"})
+    redis_client.execute_command("SELECT", 3)
+    redis_client.set("elsewhere", 1)
+    redis_client.execute_command("SELECT", 0)
+    redis_client.config_resetstat()
+    ran = run_cli("inspect", "--redis", redis_server.url)
+    assert ran.code == 0
+    assert "No queues known to unstuck found" in ran.stdout
+    assert "This database holds 3 keys of other programs." in ran.stdout
+    assert "Other databases of this server hold keys: 3 (1)" in ran.stdout
+    assert not {"cmdstat_keys", "cmdstat_scan"} & set(redis_client.info("commandstats"))
+
+
+@pytest.mark.parametrize("name", ["unstuck:queues", "rq:queues"])
+def test_a_registry_of_another_type_does_not_hide_the_other_system(
+    name: str, redis_client: Any, redis_url: str
+) -> None:
+    Queue(redis_client, "mail").enqueue({})
+    redis_client.sadd("rq:queues", "rq:queue:mail")
+    redis_client.delete(name)
+    redis_client.set(name, "somebody else's")
+    document = inspect(redis_url)
+    left = {"unstuck": "rq", "rq": "unstuck"}[name.partition(":")[0]]
+    assert [one["backend"] for one in document["queues"]] == [left]
+    ran = run_cli("inspect", "--redis", redis_url)
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_queues_of_both_systems_are_found_and_counted(own: UnstuckBench, rq_bench: RQBench) -> None:
+    own.enqueue(count=3, age=40.0)
+    own.schedule(600.0)
+    rq_bench.enqueue(count=2, age=50.0)
+    rq_bench.start_worker(queues=["other"])
+    document = inspect(own.url)
+    assert [(one["backend"], one["queue"]) for one in document["queues"]] == [("rq", "mail"), ("unstuck", "mail")]
+    ours, theirs = row(document, "unstuck"), row(document, "rq")
+    assert (ours["waiting"], ours["scheduled"], ours["running"], ours["workers"]) == (3, 1, 0, 0)
+    assert 40 <= ours["oldest_waiting_seconds"] < 75
+    assert (theirs["waiting"], theirs["running"]) == (2, 0)
+    assert 50 <= theirs["oldest_waiting_seconds"] < 85
+    assert {one["mode"] for one in document["queues"]} == {"observe"}
+    assert {(one["backend"], one["reason"], one["job"]) for one in document["findings"]} == {
+        ("unstuck", "no_worker", None),
+        ("rq", "no_worker", None),
+    }
+
+
+def test_a_choice_of_queues_is_kept_to(own: UnstuckBench, rq_bench: RQBench) -> None:
+    own.enqueue()
+    own.enqueue(queue="other")
+    rq_bench.enqueue()
+
+    def chosen(*options: str) -> list[str]:
+        return [f"{one['backend']}/{one['queue']}" for one in inspect(own.url, *options)["queues"]]
+
+    assert chosen("--backend", "rq") == ["rq/mail"]
+    assert chosen("--queue", "mail") == ["rq/mail", "unstuck/mail"]
+    assert chosen("--queue", "unstuck/o*") == ["unstuck/other"]
+    assert chosen("--backend", "unstuck", "--queue", "nothing") == ["unstuck/nothing"]
+    ran = run_cli("inspect", "--redis", own.url, "--queue", "mial", "--json")
+    assert (ran.code, ran.json()["queues"]) == (0, [])
+    assert "there is no queue 'mial' now" in ran.stderr
+    ran = run_cli("inspect", "--redis", own.url, "--backend", "celry")
+    assert ran.code == 2
+    assert "did you mean `celery`?" in ran.stderr
+
+
+def test_the_published_interval_is_shown(own: UnstuckBench) -> None:
+    own.enqueue()
+    told = {"interval_ms": 850, "base_ms": 200, "score": 1, "score_raw": 2, "reason": "backlog", "seq": 1, "epoch": 1}
+    own.client.hset(keys.pacing("mail"), mapping={**told, "computed_at_ms": 1})
+    ours = row(inspect(own.url), "unstuck")
+    assert (ours["interval_seconds"], ours["interval_reason"]) == (0.85, "backlog")
+    assert "850 ms" in run_cli("inspect", "--redis", own.url).stdout
+
+
+# ── what it proves ──
+
+
+def test_a_running_job_is_not_accused(own: UnstuckBench, rq_bench: RQBench) -> None:
+    run_one(own)
+    run_one(rq_bench)
+    document = inspect(own.url, "--window", "2500ms")
+    assert document["findings"] == []
+    assert [(one["running"], one["workers"]) for one in document["queues"]] == [(1, 1), (1, 1)]
+    first = run_cli("inspect", "--redis", own.url).stdout.splitlines()[0]
+    assert first == "Nothing is stuck: 2 queues, 0 waiting, 2 running"
+
+
+def test_an_rq_worker_killed_with_its_horse_leaves_a_stuck_job(rq_bench: RQBench) -> None:
+    job, worker, process = run_one(rq_bench)
+    process.kill_tree()
+    wait_until(lambda: rq_bench.listeners(worker) == 0, why="its connection is gone")
+    finding = about(inspect(rq_bench.url), job)
+    assert (finding["verdict"], finding["reason"], finding["action"]) == ("stuck", "worker_gone", "none")
+    assert finding["worker"] == worker
+    assert finding["unchanged_seconds"] >= 2
+    assert finding["evidence"]["listeners"] == 0
+    assert finding["evidence"]["client_name"] == "absent"
+    assert "nobody listens on its channel" in finding["detail"]
+    assert finding["would"] == "be put back into its queue (rescue 1 of 3)"
+    assert row(inspect(rq_bench.url), "rq")["stuck"] == 1
+
+
+def test_an_rq_worker_without_record_and_with_its_lease_over_is_dead(rq_bench: RQBench) -> None:
+    job, worker, process = run_one(rq_bench)
+    process.kill_tree()
+    wait_until(lambda: rq_bench.listeners(worker) == 0, why="its connection is gone")
+    rq_bench.age_lease(lease_of(rq_bench, job), 600.0)
+    rq_bench.client.delete(f"rq:worker:{worker}")
+    finding = about(inspect(rq_bench.url), job)
+    assert (finding["verdict"], finding["reason"]) == ("stuck", "worker_dead")
+    assert "is gone" in finding["detail"]
+
+
+def test_a_killed_worker_of_ours_is_seen_by_its_connection(own: UnstuckBench) -> None:
+    job, worker, process = run_one(own)
+    process.send(signal.SIGKILL)
+    finding = about(inspect(own.url), job)
+    assert (finding["verdict"], finding["reason"], finding["worker"]) == ("stuck", "worker_gone", worker)
+    assert "connection has been gone" in finding["detail"]
+    assert finding["would"] == "be put back into its queue (rescue 1 of 3)"
+
+
+def test_a_worker_of_ours_that_comes_back_between_the_looks_is_not_accused(own: UnstuckBench) -> None:
+    job, worker, _ = run_one(own)
+    looking = own.processes.unstuck("inspect", "--redis", own.url, "--json", "--window", "6s")
+    wait_until(lambda: any(one["name"] == "unstuck:inspect" for one in own.client.client_list()), why="it looks")
+    own.client.client_kill_filter(_type="pubsub")
+    assert looking.wait() == 0, looking.tail()
+    assert [one for one in json.loads(looking.stdout)["findings"] if one["job"] == job] == []
+    assert own.client.hget(keys.worker("mail", worker), "control") == "1"
+
+
+def test_a_frozen_worker_of_ours_is_stuck_once_its_heartbeat_is_too_old(own: UnstuckBench) -> None:
+    job, _, process = run_one(own)
+    process.freeze()
+
+    def silent() -> dict[str, Any]:
+        return about(inspect(own.url, env=BRISK), job)
+
+    finding = wait_until(silent, 20, "it is found")
+    assert finding["verdict"] == "stuck"
+    assert finding["reason"] in {"lock_without_heartbeat", "lock_expired"}  # its lock lives no longer than 3 s either
+    assert finding["unchanged_seconds"] >= 3
+    assert finding["evidence"]["heartbeat_at_ms"] > 0
+    assert finding["evidence"]["threshold_seconds"] == 3
+
+
+def test_the_rescues_so_far_decide_what_would_be_done(own: UnstuckBench, rq_bench: RQBench) -> None:
+    ours, _, first = run_one(own)
+    theirs, worker, second = run_one(rq_bench)
+    first.send(signal.SIGKILL)
+    second.kill_tree()
+    wait_until(lambda: rq_bench.listeners(worker) == 0, why="its connection is gone")
+    own.client.hset(keys.job("mail", ours), "rescues", 3)
+    own.client.hset(keys.rescues(keys.tag("rq", "mail")), theirs, 3)
+    findings = inspect(own.url)["findings"]
+    found = {one["backend"]: one["would"] for one in findings if one["verdict"] == "stuck"}
+    told = "be dead-lettered (rescued 3 times, max_rescues is 3)"
+    assert found == {"unstuck": told, "rq": told}
+
+
+def test_what_only_longer_watching_could_tell_is_suspect_and_says_so(rq_bench: RQBench) -> None:
+    job, worker, process = run_one(rq_bench)
+    process.kill_tree()
+    wait_until(lambda: rq_bench.listeners(worker) == 0, why="its connection is gone")
+    rq_bench.client.hset(f"rq:worker:{worker}", "state", "started")
+    finding = about(inspect(rq_bench.url), job)
+    assert finding["verdict"] == "suspect"
+    assert "only watching it for 90 s could tell (unstuck sweep)" in finding["detail"]
+    assert finding["would"] == ""
+    stdout = run_cli("inspect", "--redis", rq_bench.url).stdout
+    assert stdout.splitlines()[0] == "Nothing is proven stuck: 1 queue, 1 running; 1 suspect, 1 other finding"
+
+
+def test_a_full_redis_makes_silence_no_evidence(make_redis: Callable[..., RedisServer], processes: Processes) -> None:
+    server = make_redis()
+    own = UnstuckBench(server, processes)
+    job, _, process = run_one(own)
+    process.send(signal.SIGKILL)
+    own.client.config_set("maxmemory", 1)
+    document = inspect(server.url)
+    finding = about(document, job)
+    assert document["redis"]["gate"] == {"open": False, "reasons": ["oom"]}
+    assert finding["verdict"] == "inconclusive"
+    assert finding["detail"].endswith("; but Redis is out of memory and refuses writes")
+    own.client.close()
+
+
+def test_findings_are_an_error_only_where_asked_for(own: UnstuckBench) -> None:
+    _, _, process = run_one(own)
+    process.send(signal.SIGKILL)
+    own.enqueue()
+    codes = {
+        level: run_cli("inspect", "--redis", own.url, *(["--fail-on", level] if level else [])).code
+        for level in ("", "stuck", "suspect", "any")
+    }
+    assert codes == {"": 0, "stuck": 1, "suspect": 1, "any": 1}
+    own.client.delete(*own.client.keys("unstuck:{mail}:*"))
+    own.enqueue()
+    codes = {
+        level: run_cli("inspect", "--redis", own.url, "--fail-on", level).code for level in ("stuck", "suspect", "any")
+    }
+    assert codes == {"stuck": 0, "suspect": 0, "any": 1}
+
+
+def test_a_queue_that_cannot_be_read_does_not_hide_the_others(own: UnstuckBench) -> None:
+    own.enqueue()
+    key = own.break_a_key("broken")
+    document = inspect(own.url)
+    assert row(document, "unstuck")["waiting"] == 1
+    assert key in row(document, "unstuck", "broken")["error"]
+    (finding,) = [one for one in document["findings"] if one["queue"] == "broken"]
+    assert (finding["reason"], finding["verdict"], finding["job"]) == ("unreadable", "inconclusive", None)
+
+
+# ── writes nothing ──
+
+
+def test_nothing_is_written_not_even_where_jobs_are_stuck(
+    redis_server: RedisServer, own: UnstuckBench, rq_bench: RQBench
+) -> None:
+    run_one(own)[2].kill_tree()
+    _, worker, process = run_one(rq_bench)
+    process.kill_tree()
+    wait_until(lambda: rq_bench.listeners(worker) == 0, why="its connection is gone")
+    client = redis_server.client(decode_responses=False)
+    before = {key: client.dump(key) for key in client.keys("*")}
+    volatile = {key for key in before if client.ttl(key) != -1}
+    client.config_resetstat()
+    assert len([one for one in inspect(own.url)["findings"] if one["verdict"] == "stuck"]) == 2
+    used = set(redis_server.client().info("commandstats"))
+    after = {key: client.dump(key) for key in client.keys("*")}
+    assert {key: dump for key, dump in before.items() if key in after or key not in volatile} == after
+    written = {f"cmdstat_{name}" for name in WRITES.split()} - {"cmdstat_eval"}
+    assert not used & written
+
+
+def test_a_user_that_may_only_read_is_enough(make_redis: Callable[..., RedisServer], processes: Processes) -> None:
+    server = make_redis()
+    own = UnstuckBench(server, processes)
+    job, _, process = run_one(own)
+    process.send(signal.SIGKILL)
+    for rights in (
+        "~* &* +@read +@connection +@scripting +info +time +pubsub|numsub +pubsub|shardnumsub",
+        "~* &* +@all -@write",
+        "~* &* +@all -@write -@dangerous",
+    ):
+        own.client.execute_command("ACL", "SETUSER", "bob", "reset", "on", ">pw", *rights.split())
+        document = inspect(f"redis://bob:pw@127.0.0.1:{server.port}/0")
+        assert about(document, job)["verdict"] == "stuck", rights
+        assert document["redis"]["version"] == own.client.info("server")["redis_version"]
+        assert document["redis"]["role"] == "master"
+    own.client.close()
+
+
+def test_on_a_replica_connections_are_no_evidence(make_redis: Callable[..., RedisServer], processes: Processes) -> None:
+    server = make_redis()
+    own, theirs = UnstuckBench(server, processes), RQBench(server, processes)
+    run_one(own)
+    run_one(theirs)
+    replica = make_redis(replicaof=("127.0.0.1", str(server.port)))
+    server.wait_for_replicas(1)
+    document = inspect(replica.url)
+    assert document["redis"]["role"] == "slave"
+    assert document["redis"]["gate"] == {"open": False, "reasons": ["readonly"]}
+    assert [one for one in document["findings"] if one["verdict"] == "stuck"] == []
+    assert [(one["running"], one["workers"]) for one in document["queues"]] == [(1, 1), (1, 1)]
+    own.client.close()
+    theirs.client.close()
+
+
+def test_on_a_replica_a_heartbeat_that_is_too_old_is_proof(
+    make_redis: Callable[..., RedisServer], processes: Processes
+) -> None:
+    server = make_redis()
+    own = UnstuckBench(server, processes)
+    job, _, process = run_one(own)
+    process.send(signal.SIGKILL)
+    replica = make_redis(replicaof=("127.0.0.1", str(server.port)))
+    server.wait_for_replicas(1)
+    finding = wait_until(lambda: about(inspect(replica.url, env=BRISK), job), 30, "it is found")
+    assert (finding["verdict"], finding["unchanged_seconds"] >= 3) == ("stuck", True)
+    own.client.close()
+
+
+# ── refused ──
+
+
+def refused(ran: Ran, code: int) -> str:
+    assert ran.code == code
+    assert ran.stdout == ""
+    assert ran.stderr.count("\n") == 1, ran.stderr
+    return ran.stderr
+
+
+def test_a_redis_that_is_not_there_is_one_sentence(make_redis: Callable[..., RedisServer]) -> None:
+    said = refused(run_cli("inspect", "--json", "--redis", f"redis://127.0.0.1:{free_port()}"), 3)
+    assert "refused the connection" in said
+
+
+def test_a_wrong_password_is_one_sentence_without_the_password(make_redis: Callable[..., RedisServer]) -> None:
+    server = make_redis(password="right")
+    said = refused(run_cli("inspect", "--json", "--redis", f"redis://:hush@127.0.0.1:{server.port}"), 3)
+    assert "refused the user name or password" in said
+    assert "hush" not in said
+
+
+def test_a_user_without_any_rights_is_one_sentence(make_redis: Callable[..., RedisServer]) -> None:
+    server = make_redis()
+    server.client().execute_command("ACL", "SETUSER", "bob", "reset", "on", ">pw", "+ping")
+    said = refused(run_cli("inspect", "--redis", f"redis://bob:pw@127.0.0.1:{server.port}"), 3)
+    assert "does not give this user the right to" in said
+
+
+def test_a_user_with_rights_to_our_keys_alone_sees_ours_and_is_told(make_redis: Callable[..., RedisServer]) -> None:
+    server = make_redis()
+    client = server.client()
+    Queue(client, "mail").enqueue({})
+    rights = "~unstuck:* &unstuck:* +@all -@write"
+    client.execute_command("ACL", "SETUSER", "bob", "reset", "on", ">pw", *rights.split())
+    document = inspect(f"redis://bob:pw@127.0.0.1:{server.port}")
+    assert [one["backend"] for one in document["queues"]] == ["unstuck"]
+    (finding,) = [one for one in document["findings"] if one["reason"] == "unreadable"]
+    assert (finding["backend"], finding["queue"]) == ("rq", "")
+
+
+@pytest.mark.parametrize("window", ["5", "soon", "-1s", "2h"])
+def test_a_window_without_sense_is_wrong_usage(window: str) -> None:
+    assert "--window" in refused(run_cli("inspect", f"--window={window}"), 2)
+
+
+# ── for people ──
+
+
+def test_people_are_told_what_is_stuck_why_and_what_to_do(own: UnstuckBench, rq_bench: RQBench) -> None:
+    own.enqueue(queue="other")
+    job, worker, process = run_one(rq_bench)
+    process.kill_tree()
+    wait_until(lambda: rq_bench.listeners(worker) == 0, why="its connection is gone")
+    lines = run_cli("inspect", "--redis", own.url).stdout.splitlines()
+    assert lines[0] == "1 stuck job in 1 of 2 queues, 2 other findings"
+    assert lines[1].startswith("Redis ")
+    assert f"master at {own.url}" in lines[1]
+    table = [line for line in lines if line.startswith(("backend", "rq ", "unstuck "))]
+    head = table[0]
+    assert head.split() == [
+        "backend",
+        "queue",
+        "waiting",
+        "oldest",
+        "running",
+        "workers",
+        "stuck",
+        "dead",
+        "mode",
+        "interval",
+    ]
+    for name in ("waiting", "running", "workers", "stuck", "dead"):
+        assert all(line[head.index(name) + len(name) - 1].isdigit() for line in table[1:]), name
+    text = "\n".join(lines)
+    assert f"stuck  rq/mail  job {job}, worker {worker}" in text
+    assert "  why    worker_gone: " in text
+    assert "  since  nothing of it has changed for " in text
+    assert "  would  be put back into its queue (rescue 1 of 3)" in text
+    assert '    - {backend: rq, queue: "mail", mode: reclaim}  # RQ cannot refuse a late attempt' in text
+    assert "or once, now: unstuck sweep --mode reclaim --queue rq/mail" in text
+
+
+def test_hostile_names_are_shown_as_text(redis_client: redis.Redis, redis_url: str) -> None:
+    redis_client.sadd("rq:queues", f"rq:queue:{HOSTILE}", f"rq:queue:{'x' * 300}")
+    redis_client.lpush(f"rq:queue:{HOSTILE}", HOSTILE)
+    document = inspect(redis_url)
+    assert row(document, "rq", HOSTILE)["waiting"] == 1
+    ran = run_cli("inspect", "--redis", redis_url, env={"COLUMNS": "100"})
+    assert ran.code == 0
+    assert not set("\x1b\x07\u202e\x9b") & set(ran.stdout + ran.stderr)
+    assert r"[red]a\x1b[31m\x07\u202e\x9b2J\n{b}" in ran.stdout
+    assert "…" in ran.stdout
+    assert max(len(line) for line in ran.stdout.splitlines() if line.startswith(("rq", "backend"))) <= 100
+    raw = run_cli("inspect", "--redis", redis_url, "--json").stdout
+    assert raw.isascii()
+
+
+def on_a_terminal(*args: str) -> str:
+    """What a command shows on a terminal, its progress included."""
+    ours, theirs = pty.openpty()
+    env = {**child_env({"NO_COLOR": None}), "TERM": "xterm-256color", "COLUMNS": "100"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "unstuck", *args], stdout=theirs, stderr=theirs, stdin=theirs, env=env
+    ) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            while part := os.read(ours, 4096):
+                said += part
+        except OSError:
+            pass  # the other end is closed
+        assert process.wait() == 0
+    os.close(ours)
+    return said.decode()
+
+
+def test_colours_and_progress_are_for_a_terminal_alone(own: UnstuckBench) -> None:
+    run_one(own)[2].kill_tree()
+    said = on_a_terminal("inspect", "--redis", own.url)
+    assert "looked once; looking again in" in said
+    assert "\x1b[1;31m1 stuck job in 1 of 1 queue" in said
+    piped = run_cli("inspect", "--redis", own.url, env={"NO_COLOR": None, "TERM": "xterm-256color"})
+    assert "\x1b" not in piped.stdout
+    assert piped.stderr == ""
