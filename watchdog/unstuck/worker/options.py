@@ -54,11 +54,16 @@ class WorkerOptions:
     def of(cls, settings: QueueSettings, **given: Any) -> WorkerOptions:
         """From the settings of a queue; `given` are the options that are no settings."""
         return cls(
-            heartbeat_interval=settings.heartbeat_interval,
-            lock_ttl=settings.lock_ttl,
-            abort_after=settings.abort_after,
-            stuck_after=settings.stuck_after,
-            pace=OwnPace(settings.pacing.base_interval, settings.pacing.max_interval, float(settings.pacing.jitter)),
+            # Plain floats: redis-py writes a duration that is more than a float as text that Redis cannot read.
+            heartbeat_interval=float(settings.heartbeat_interval),
+            lock_ttl=float(settings.lock_ttl),
+            abort_after=float(settings.abort_after),
+            stuck_after=float(settings.stuck_after),
+            pace=OwnPace(
+                float(settings.pacing.base_interval),
+                float(settings.pacing.max_interval),
+                float(settings.pacing.jitter),
+            ),
             limits=RetryLimits(
                 max_attempts=settings.max_attempts,
                 retry_delay_ms=_ms(settings.retry_delay),

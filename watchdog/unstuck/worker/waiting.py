@@ -8,6 +8,7 @@ after an **empty** poll: a worker that got a job polls again at once, otherwise 
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any
 from unstuck.connections import Connections, text
 from unstuck.errors import classify
 from unstuck.protocol import Claim, keys
+from unstuck.worker.journal import say
 
 READ_EVERY_SECONDS = 1.0
 LONGEST_TTL_MS = 3_600_000
@@ -152,7 +154,8 @@ class Waiter:
             if self._client is None:
                 self._client = self._connections.blocking(self.board.own.longest)
             return self._client.blpop([self._key], timeout=seconds) is not None
-        except Exception:  # noqa: BLE001  the next claim will say what is wrong
+        except Exception as error:  # noqa: BLE001  the next claim will say what is wrong
+            say(logging.DEBUG, "wait_failed", reason=classify(error))
             self._stopping.wait(max(0.0, until - time.monotonic()))
             return False
 
