@@ -279,3 +279,10 @@ def test_a_histogram_refuses_what_is_no_duration():
     for seconds in (float("nan"), float("inf"), -1.0, 0.05, 4000.0):
         histogram.observe(seconds)
     assert (sum(histogram.counts), histogram.counts[0], histogram.counts[-1]) == (3, 2, 1)
+
+
+def test_a_setting_that_carries_its_unit_is_exported_as_a_plain_number() -> None:
+    from unstuck.config import Seconds
+    from unstuck_exporters.exposition import number
+
+    assert number(Seconds(0.2)) == "0.2"
