@@ -52,7 +52,7 @@ test: setup lint
 .PHONY: bench
 bench:
 	@tools/venv test
-	@VENV=.venv-bench bench/run $(ARGS)
+	@bench/run $(ARGS)
 
 .PHONY: lock
 lock:
