@@ -185,6 +185,8 @@ def classify(exc: BaseException) -> str:
     # redis-py says by itself that a cluster cannot take keys of several slots at once: that is no lost connection.
     if "same key slot" in str(exc):
         return "other"
+    if "user executing the script can't" in _text(exc):  # what a script may not do is refused without a code
+        return "noperm"
     # ExecAbort only says that an earlier command of the transaction was refused: look at that one.
     if type(exc).__name__ == "ExecAbortError" and exc.__cause__ is not None:
         return classify(exc.__cause__)

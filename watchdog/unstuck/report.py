@@ -32,6 +32,7 @@ Attempt = tuple[str, str]  # job, token
 UNREADABLE: Final = "unreadable"
 """The kind of the finding that says that a queue, or all queues of a system, could not be read."""
 
+_MOVED: Final = frozenset({"requeued", "dead_lettered", "lock_released"})
 _SEVERITY: Final = {"stuck": 0, "inconclusive": 1, "suspect": 2}
 
 
@@ -218,10 +219,16 @@ def headline(doc: Document) -> str:
     tail = [f"{len(per['suspect'])} suspect"] if per["suspect"] else []
     tail += [f"{len(per['inconclusive'])} inconclusive"] if per["inconclusive"] else []
     tail += [f"{others} other finding{'s' * (others != 1)}"] if others else []
-    if stuck := per["stuck"]:
+    stuck = [one for one in per["stuck"] if one["action"] not in _MOVED]
+    if moved := [one["action"] for one in per["stuck"] if one["action"] in _MOVED]:
+        kinds = ", ".join(f"{moved.count(kind)} {kind}" for kind in sorted(set(moved)))
+        tail.insert(0, f"moved {_count(len(moved), 'stuck job')} ({kinds})")
+    if stuck:
         where = len({(one["backend"], one["queue"]) for one in stuck})
         line = f"{_count(len(stuck), 'stuck job')} in {where} of {_count(len(queues), 'queue')}"
         return ", ".join([line, *tail])
+    if moved:
+        return "; ".join([f"M{tail[0][1:]}, nothing else is stuck", *tail[1:]])
     if not queues:
         return "; ".join(["No queues known to unstuck found", *tail])
     if per["inconclusive"] or per["suspect"]:

@@ -108,7 +108,7 @@ def render(doc: Document, *, address: str, notes: Sequence[str] = (), stream: IO
 
 
 def _mood(doc: Document) -> str:
-    if any(one["verdict"] == "stuck" for one in doc["findings"]):
+    if any(one["verdict"] == "stuck" and one["action"] in ("none", "skipped") for one in doc["findings"]):
         return "bold red"
     return "bold yellow" if doc["findings"] else "bold green"
 
@@ -233,6 +233,11 @@ def _next_step(doc: Document) -> Iterator[str]:
     named = f"{backend}/{queue}"
     word = named if named.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum() else None
     yield f"or once, now: unstuck sweep --mode reclaim --queue {word or json.dumps(shown(named))}"
+
+
+def print_json(doc: Any) -> None:
+    """One JSON document on standard output; in ASCII alone, so that no hostile name reaches a terminal raw."""
+    sys.stdout.write(json.dumps(doc, indent=2, ensure_ascii=True, allow_nan=False) + "\n")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from unstuck.connections import Connections
 from unstuck.errors import UsageError, explain
 from unstuck.inspection import inspect
 from unstuck.report import failing
-from unstuck.terminal import progress, render, shown
+from unstuck.terminal import print_json, progress, render, shown
 
 DEFAULT_WINDOW = "3s"
 LONGEST_WINDOW_SECONDS = 3600.0
@@ -91,13 +91,6 @@ def pause(seconds: float, tell: Any) -> None:
         if seconds > 1:
             tell(f"looked once; looking again in {left:.0f} s")
         time.sleep(min(left, 0.5))
-
-
-def print_json(doc: Any) -> None:
-    """One JSON document on standard output; control characters of hostile names are escaped by being ASCII only."""
-    import json
-
-    click.echo(json.dumps(doc, indent=2, ensure_ascii=True, allow_nan=False))
 
 
 def nothing_there(client: Any, backends: list[str]) -> list[str]:
