@@ -104,6 +104,10 @@ class Schedule:
         """Whether `stop` was called."""
         return self._stop.is_set()
 
+    def stopped_within(self, seconds: float) -> bool:
+        """Wait so long, or until `stop` is called; True if it was."""
+        return self._stop.wait(seconds)
+
     def _pass(self, duty: _Duty) -> None:
         duty.started = self._clock.monotonic()
         duty.running = True
