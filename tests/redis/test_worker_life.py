@@ -169,10 +169,11 @@ class TestFailures:
         process = bench.worker("quick")
         bench.put("one")
         bench.until_state("one", "done")
-        bench.damage("stats")
-        process.wait_for_output(r"claim_failed .*stats holds a string where a hash belongs")
-        bench.client.delete(keys.stats(bench.name))
+        bench.damage("started")
         bench.put("two")
+        process.wait_for_output(r"claim_failed .*started holds a string where a zset belongs")
+        assert bench.job("two")["state"] == "pending"
+        bench.client.delete(keys.started(bench.name))
         bench.heard("ran", "two")
 
     def test_a_warm_child_runs_job_after_job(self, bench):

@@ -297,6 +297,12 @@ def _publish(own: OwnQueue) -> Prepared:
     return "publish_pacing", (1000, 15_000, 30_000, "interval_ms", 250)
 
 
+def _restore(own: OwnQueue) -> Prepared:
+    own.held("running")
+    own.client.zrem(keys.active(own.name), "running")
+    return "restore_job", (1000, "running")
+
+
 def _read(own: OwnQueue) -> Prepared:
     own.held("running")
     own.put("first")
@@ -329,5 +335,6 @@ SCENARIOS: dict[str, Callable[[OwnQueue], Prepared]] = {
     "leave": _leave,
     "purge": _purge,
     "publish": _publish,
+    "restore": _restore,
     "read": _read,
 }

@@ -25,6 +25,7 @@ from unstuck.worker.journal import say
 READ_EVERY_SECONDS = 1.0
 LONGEST_TTL_MS = 3_600_000
 CLOCK_SLACK_MS = 1_000
+UNREAD = "unread"
 FIELDS = ("interval_ms", "min_ms", "max_ms", "jitter", "computed_at_ms", "ttl_ms")
 
 
@@ -73,7 +74,7 @@ class Board:
 
     def __init__(self, connections: Connections, queue: str, own: OwnPace) -> None:
         self.own = own
-        self.pace = Pace(own.base, own.jitter, "unread")
+        self.pace = Pace(own.base, own.jitter, UNREAD)
         self.doubts: Counter[str] = Counter()
         self._connections = connections
         self._key = keys.pacing(queue)
@@ -89,6 +90,11 @@ class Board:
                 if self.pace.doubt:
                     self.doubts[self.pace.doubt] += 1
             return self.pace
+
+    @property
+    def doubt(self) -> str:
+        """Why the published pace is not used; empty while it is, and before the first empty poll."""
+        return "" if self.pace.doubt == UNREAD else self.pace.doubt
 
     @property
     def applied_ms(self) -> int:

@@ -178,6 +178,7 @@ class Worker:
             "pid": os.getpid(),
             "applied_ms": self.board.applied_ms,
             "heartbeat_lag_ms": round(self.heart.lag * 1000),
+            "pacing_doubt": self.board.doubt,
             "pacing_doubts": sum(self.board.doubts.values()),
         }
 
