@@ -12,12 +12,13 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
 
 from unstuck.clock import Clock
 from unstuck.logs import say
@@ -50,6 +51,21 @@ class _Duty:
     noted_missed_at: float = 0.0
 
 
+class _Every(BaseTrigger):  # type: ignore[misc]  # ships no types
+    """Every so many seconds, without a look back.
+
+    APScheduler's own interval lists every run that a jump of the wall clock has skipped before it coalesces them: a machine
+    that boots in 1970 and then learns the date would be out of memory.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._step = timedelta(seconds=seconds)
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
+        due = now if previous_fire_time is None else previous_fire_time + self._step
+        return due if due > now else now + self._step
+
+
 class Schedule:
     """Runs each duty every so many seconds, each in at most one thread at a time."""
 
@@ -76,8 +92,7 @@ class Schedule:
         for duty in self._duties.values():
             self._scheduler.add_job(
                 self._pass,
-                "interval",
-                seconds=duty.interval,
+                _Every(duty.interval),
                 args=[duty],
                 id=duty.name,
                 next_run_time=datetime.now(UTC),
@@ -95,8 +110,9 @@ class Schedule:
 
     def stop(self) -> None:
         """No new passes. Those under way end by themselves, bounded by their socket time-outs; they are not waited for."""
+        again = self._stop.is_set()
         self._stop.set()
-        if self._scheduler is not None:
+        if self._scheduler is not None and not again:
             self._scheduler.shutdown(wait=False)
 
     @property
