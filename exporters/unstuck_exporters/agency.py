@@ -6,13 +6,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from unstuck.model import GateState, ServerSnapshot
+from unstuck.model import GateState, QueueSnapshot, ServerSnapshot
 from unstuck_exporters import labels
+from unstuck_exporters.ledger import PacedWhole
 from unstuck_exporters.tally import COMMAND_BUCKETS, Histogram, Tally
 
 _EVENT_KEYS: Final = tuple((event,) for event in labels.LEADER_EVENTS)
 _CAUSE_KEYS: Final = tuple((cause,) for cause in labels.GATE_CAUSES)
 _MOST_OPERATIONS: Final = 64
+INVALIDATIONS: Final = "invalidate"
+"""The channel of the invalidation events, as a label."""
 
 
 class Role(StrEnum):
@@ -97,6 +100,7 @@ class AgentLedger:
     gate_closings: Tally = field(default_factory=lambda: Tally.zeros(_CAUSE_KEYS))  # cause
     sweeps: int = 0
 
+    paced: PacedWhole | None = None
     publications: Tally = field(default_factory=Tally)  # channel
     subscribers: dict[str, int] = field(default_factory=dict)  # channel -> PUBLISH's last reply
     notifications: Tally = field(default_factory=Tally)  # receiver
@@ -104,6 +108,14 @@ class AgentLedger:
     suppressions: Tally = field(default_factory=Tally)  # receiver, cause
     notifications_waiting: dict[str, int] = field(default_factory=dict)  # receiver -> count
     deliveries: dict[str, Histogram] = field(default_factory=dict)  # receiver -> seconds
+
+    def heard(self, before: QueueSnapshot | None, now: QueueSnapshot) -> None:
+        """Count the invalidation events of a queue between two looks, and note who listens to them."""
+        if now.totals is None or now.subscribers is None:
+            return
+        self.subscribers[INVALIDATIONS] = now.subscribers
+        earlier = before.totals.invalidations if before and before.totals else now.totals.invalidations
+        self.publications.add(INVALIDATIONS, count=now.totals.invalidations - earlier)
 
     def exchange(self, operation: str, seconds: float) -> None:
         """Count the time of an exchange with Redis; ``operation`` is a short word of a small set."""

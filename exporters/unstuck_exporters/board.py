@@ -20,12 +20,12 @@ from unstuck.model import Event, GateState, Mode, QueueSnapshot, Reason, Reclaim
 from unstuck_exporters import labels
 from unstuck_exporters.agency import AgentLedger, Duty, Role
 from unstuck_exporters.history import Point
-from unstuck_exporters.ledger import Brake, Paced, QueueLedger, Setup, max_age
+from unstuck_exporters.ledger import Brake, Paced, PacedWhole, QueueLedger, Setup, max_age
 from unstuck_exporters.roster import Roster
 from unstuck_exporters.tally import DELIVERY_BUCKETS, Histogram, Tally
 from unstuck_exporters.view import View
 
-__all__ = ["Board", "Brake", "Paced", "Role", "View"]
+__all__ = ["Board", "Brake", "Paced", "PacedWhole", "Role", "View"]
 
 EVENTS: Final = 500
 """Events kept for the status page."""
@@ -183,6 +183,7 @@ class Board:
                 if ledger is None:
                     dropped += 1
                 else:
+                    self._agent.heard(ledger.look.snapshot if ledger.look else None, snapshot)
                     self._queues.put(ledger.looked(snapshot, now, wall))
             self._queues.looked(backend, dropped, now)
 
@@ -240,10 +241,24 @@ class Board:
     # -- pacing, cache, notifications
 
     def paced(self, backend: str, queue: str, paced: Paced) -> None:
-        """An interval was published; its time is now unless it carries one."""
+        """An interval was published; its time is now unless it carries one. Why it last changed is remembered."""
         with self._lock:
             if ledger := self._ledger(backend, queue):
-                self._queues.put(replace(ledger, paced=paced if paced.at else replace(paced, at=self._clock.wall())))
+                before = ledger.paced.changed if ledger.paced else ""
+                at = paced.at or self._clock.wall()
+                self._queues.put(replace(ledger, paced=replace(paced, at=at, changed=paced.changed or before)))
+
+    def paced_whole(self, whole: PacedWhole | None) -> None:
+        """The interval for all queues together was made; None: there is nothing to make one of."""
+        with self._lock:
+            self._agent.paced = whole and replace(whole, at=whole.at or self._clock.wall())
+
+    def pacing_failed(self, backend: str, queue: str, kind: str) -> None:
+        """An interval could not be published; ``kind`` as `unstuck.errors.classify` gives it."""
+        with self._lock:
+            if ledger := self._ledger(backend, queue):
+                failures = ledger.counts.publish_failures.plus(labels.known(kind, labels.FAILURE_KINDS))
+                self._count(ledger, publish_failures=failures)
 
     def pacing_reset(self, backend: str, queue: str, cause: str) -> None:
         """The interval went back to its base (labels.RESET_CAUSES)."""

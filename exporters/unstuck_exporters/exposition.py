@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from unstuck.model import QueueSnapshot, Totals
-from unstuck_exporters.ledger import Paced, QueueLedger
+from unstuck_exporters.ledger import Counts, Paced, QueueLedger
 from unstuck_exporters.tally import Exemplar, Histogram, Tally
 from unstuck_exporters.view import View
 
@@ -30,6 +30,9 @@ Column = tuple[list[str], list[T]]
 
 Row = str
 """One sample: `name{labels} value` and a line feed; or several such lines."""
+
+QUEUE: Final = ("backend", "queue")
+"""The labels of every family that tells of queues."""
 
 _LONGEST_EXEMPLAR: Final = 128  # characters of names and values together, says OpenMetrics
 
@@ -52,7 +55,7 @@ def number(value: float) -> str:
     if isinstance(value, int):
         return str(int(value))  # a bool is a number too
     if math.isfinite(value):
-        return repr(value)
+        return float.__repr__(value)  # a setting that carries a unit is a float with a repr of its own
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
@@ -152,7 +155,8 @@ class Memory:
         if known and known[1] == values and known[0] == labels:
             return known[2]
         if math.isfinite(sum(values)):
-            text = _column_template(name, tuple(labels)) % tuple(values)
+            plain = [value if type(value) in {int, float} else float(value) for value in values]
+            text = _column_template(name, tuple(labels)) % tuple(plain)
         else:
             text = "".join(map(row, repeat(name), labels, values))
         self._columns[name] = (labels, values, text)
@@ -241,3 +245,22 @@ class Family:
         name = self.name.removesuffix("_total") if openmetrics and self.kind == "counter" else self.name
         text = self.help.replace("\\", "\\\\").replace("\n", "\\n")
         return f"# HELP {name} {text}\n# TYPE {name} {self.kind}\n"
+
+
+def column(name: str, text: str, queues: Callable[[Scene], Column[T]], get: Callable[[T], float | None]) -> Family:
+    """One sample for each queue where there is something to say; a counter if its name says so."""
+
+    def rows(scene: Scene) -> Iterable[Row]:
+        return (scene.memory.column(name, chosen(queues(scene), get)),)
+
+    return Family(name, "counter" if name.endswith("_total") else "gauge", text, QUEUE, rows)
+
+
+def counted(name: str, text: str, own: tuple[str, ...], get: Callable[[Counts], Tally | None]) -> Family:
+    """A counter of the agent's own, by labels of its own."""
+
+    def rows(scene: Scene) -> Iterable[Row]:
+        tallies = chosen(scene.counted, lambda ledger: get(ledger.counts) or None)
+        return scene.memory.each(name, tallies, lambda labels, tally: tallied(name, labels + ",", own, tally))
+
+    return Family(name, "counter", text, (*QUEUE, *own), rows)

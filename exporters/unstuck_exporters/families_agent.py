@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Final
 
 from unstuck.model import ServerSnapshot
 from unstuck_exporters.agency import Duty, Role
 from unstuck_exporters.exposition import Family, Row, Scene, histogram, labelled, number, row, tallied
+from unstuck_exporters.ledger import PacedWhole
 
 
 def _plain(name: str, text: str, get: Callable[[Scene], float | None], *, source: bool = False) -> Family:
@@ -37,6 +39,16 @@ def _server(name: str, kind: str, text: str, get: Callable[[ServerSnapshot], flo
             yield row(name, scene.source, get(server))
 
     return Family(name, kind, text, ("source",), rows)
+
+
+def _whole(name: str, text: str, get: Callable[[PacedWhole], float | None]) -> Family:
+    """A gauge of the interval for all queues together."""
+
+    def value(scene: Scene) -> float | None:
+        paced = scene.view.agent.paced
+        return get(paced) if paced is not None and scene.view.exports_queues else None
+
+    return _plain(name, text, value, source=True)
 
 
 def _clock_offset(scene: Scene) -> float | None:
@@ -204,6 +216,20 @@ AGENT: Final = (
         "Multiplier in force, 1 = none",
         lambda s: max((paced.penalty for paced in s.paced[1]), default=None),
         source=True,
+    ),
+    _whole(
+        "unstuck_poll_fleet_interval_seconds", "Interval for all queues as if they were one", attrgetter("interval")
+    ),
+    _whole("unstuck_poll_fleet_score_ratio", "Load score of all queues as if they were one", attrgetter("score")),
+    _whole(
+        "unstuck_poll_fleet_pollers", "What polls when nothing is to be done, over all queues", attrgetter("pollers")
+    ),
+    _server("unstuck_redis_keyspace_hits_total", "counter", "keyspace_hits", lambda s: s.keyspace_hits),
+    _server("unstuck_redis_keyspace_misses_total", "counter", "keyspace_misses", lambda s: s.keyspace_misses),
+    _whole(
+        "unstuck_redis_keyspace_hit_ratio",
+        "Share of Redis' key look-ups that found the key, smoothed",
+        attrgetter("keyspace_hit_ratio"),
     ),
     Family(
         "unstuck_cache_events_published_total",

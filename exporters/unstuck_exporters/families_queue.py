@@ -15,68 +15,45 @@ from typing import Final, TypeVar
 from unstuck.model import QueueSnapshot, Totals
 from unstuck_exporters import labels as sets
 from unstuck_exporters.exposition import (
-    Column,
+    QUEUE,
     Family,
     Row,
     Scene,
     Shown,
     bucket_template,
     chosen,
+    column,
+    counted,
     histogram,
     labelled,
     stored_histogram,
     tallied,
 )
-from unstuck_exporters.ledger import Counts, Paced, QueueLedger
+from unstuck_exporters.families_pacing import PACING
+from unstuck_exporters.ledger import QueueLedger
 from unstuck_exporters.tally import HEARTBEAT_BUCKETS, JOB_BUCKETS, Tally
 
 T = TypeVar("T")
 
-_QUEUE: Final = ("backend", "queue")
-
-
-def _column(name: str, text: str, queues: Callable[[Scene], Column[T]], get: Callable[[T], float | None]) -> Family:
-    """One sample for each queue where there is something to say; a counter if its name says so."""
-
-    def rows(scene: Scene) -> Iterable[Row]:
-        return (scene.memory.column(name, chosen(queues(scene), get)),)
-
-    return Family(name, "counter" if name.endswith("_total") else "gauge", text, _QUEUE, rows)
-
 
 def _seen(name: str, text: str, get: Callable[[QueueSnapshot], float | None]) -> Family:
     """A gauge of the last look."""
-    return _column(name, text, lambda scene: scene.snapshots, get)
+    return column(name, text, lambda scene: scene.snapshots, get)
 
 
 def _judged(name: str, text: str, get: Callable[[Shown], float | None]) -> Family:
     """A gauge of the last look that needs more than its snapshot."""
-    return _column(name, text, lambda scene: scene.present, get)
-
-
-def _paced(name: str, text: str, get: Callable[[Paced], float | None]) -> Family:
-    """A gauge of the last published interval."""
-    return _column(name, text, lambda scene: scene.paced, get)
+    return column(name, text, lambda scene: scene.present, get)
 
 
 def _total(name: str, text: str, get: Callable[[Totals], int]) -> Family:
     """A counter that Redis keeps."""
-    return _column(name, text, lambda scene: scene.totals, get)
+    return column(name, text, lambda scene: scene.totals, get)
 
 
 def _own(name: str, text: str, get: Callable[[QueueLedger], int | None]) -> Family:
     """What the agent itself knows of a queue, however old the last look is."""
-    return _column(name, text, lambda scene: scene.counted, get)
-
-
-def _counted(name: str, text: str, own: tuple[str, ...], get: Callable[[Counts], Tally | None]) -> Family:
-    """A counter of the agent's own, by labels of its own."""
-
-    def rows(scene: Scene) -> Iterable[Row]:
-        tallies = chosen(scene.counted, lambda ledger: get(ledger.counts) or None)
-        return scene.memory.each(name, tallies, lambda labels, tally: tallied(name, labels + ",", own, tally))
-
-    return Family(name, "counter", text, (*_QUEUE, *own), rows)
+    return column(name, text, lambda scene: scene.counted, get)
 
 
 _JOBS: Final = "".join(f"unstuck_queue_jobs{{%s,{labelled(state=state)}}} %d\n" for state in sets.JOB_STATES)
@@ -127,7 +104,7 @@ def _stored(name: str, text: str, get: Callable[[Totals], tuple[Mapping[str, int
     def rows(scene: Scene) -> Iterable[Row]:
         return scene.memory.each(name, chosen(scene.totals, get), write)
 
-    return Family(name, "histogram", text, _QUEUE, rows)
+    return Family(name, "histogram", text, QUEUE, rows)
 
 
 _AGES: Final = tuple(f"{bound:g}" for bound in HEARTBEAT_BUCKETS)
@@ -173,7 +150,7 @@ def _latency(s: QueueSnapshot) -> float | None:
 
 
 QUEUES: Final = (
-    Family("unstuck_queue_jobs", "gauge", "Jobs by state", (*_QUEUE, "state"), _jobs),
+    Family("unstuck_queue_jobs", "gauge", "Jobs by state", (*QUEUE, "state"), _jobs),
     _seen(
         "unstuck_queue_prefetched_jobs",
         "Running jobs that a worker has taken and not started, absent where the backend does not show it",
@@ -199,7 +176,7 @@ QUEUES: Final = (
         "unstuck_queue_workers",
         "gauge",
         "Workers by state that listen on the queue; lost ones have stopped beating and are not yet forgotten",
-        (*_QUEUE, "state"),
+        (*QUEUE, "state"),
         _workers,
     ),
     _seen("unstuck_queue_paused", "1 if the queue is paused", lambda s: int(s.paused)),
@@ -208,14 +185,11 @@ QUEUES: Final = (
         "Configured backlog threshold",
         lambda q: q.setup.backlog_threshold,
     ),
-    _paced(
-        "unstuck_queue_delay_average_seconds", "Average start delay used for the score", attrgetter("average_delay")
-    ),
     Family(
         "unstuck_queue_findings",
         "gauge",
         "What is wrong with the queue besides stuck jobs (wrong key types, orphans, no workers), by kind",
-        (*_QUEUE, "kind"),
+        (*QUEUE, "kind"),
         _findings,
     ),
     _seen("unstuck_locks_held", "Locks held by the queue's jobs", attrgetter("locks_held")),
@@ -235,10 +209,10 @@ QUEUES: Final = (
         "unstuck_heartbeat_age_seconds",
         "histogram",
         "Age of every running job's heartbeat, sampled once a pass; buckets only",
-        _QUEUE,
+        QUEUE,
         _heartbeat_ages,
     ),
-    Family("unstuck_stuck_jobs", "gauge", "Jobs judged stuck now", (*_QUEUE, "reason"), _stuck),
+    Family("unstuck_stuck_jobs", "gauge", "Jobs judged stuck now", (*QUEUE, "reason"), _stuck),
     _judged(
         "unstuck_suspect_jobs",
         "Jobs with evidence against them that were not watched for long enough yet",
@@ -249,10 +223,10 @@ QUEUES: Final = (
         "Since when the longest stuck job has been stuck",
         lambda q: q.ledger.judgement.since,
     ),
-    _counted("unstuck_stuck_detected_total", "Jobs newly judged stuck", ("reason",), attrgetter("detected")),
-    _counted("unstuck_reclaims_total", "Reclaims that took effect", ("action", "reason"), attrgetter("reclaims")),
-    _counted("unstuck_reclaim_failures_total", "Reclaims that raised", ("kind",), attrgetter("failures")),
-    _counted(
+    counted("unstuck_stuck_detected_total", "Jobs newly judged stuck", ("reason",), attrgetter("detected")),
+    counted("unstuck_reclaims_total", "Reclaims that took effect", ("action", "reason"), attrgetter("reclaims")),
+    counted("unstuck_reclaim_failures_total", "Reclaims that raised", ("kind",), attrgetter("failures")),
+    counted(
         "unstuck_reclaims_skipped_total",
         "Stuck jobs left alone, counted in every sweep that leaves them",
         ("cause",),
@@ -262,7 +236,7 @@ QUEUES: Final = (
         "unstuck_reclaim_delay_seconds",
         "histogram",
         "Time from becoming stuck to being reclaimed",
-        _QUEUE,
+        QUEUE,
         _reclaim_delay,
     ),
     _own(
@@ -293,27 +267,7 @@ QUEUES: Final = (
         "Completions without a lock refused because somebody else had finished the job",
         attrgetter("conflicts"),
     ),
-    _paced("unstuck_poll_interval_seconds", "Interval published to workers", attrgetter("interval")),
-    _paced("unstuck_poll_interval_base_seconds", "Configured base interval", attrgetter("base")),
-    _paced("unstuck_poll_score_ratio", "Load score, 0 to 1", attrgetter("score")),
-    _paced("unstuck_poll_delay_score_ratio", "Delay part before the clamp", attrgetter("delay_part")),
-    _paced("unstuck_poll_backlog_score_ratio", "Backlog part before the clamp", attrgetter("backlog_part")),
-    _paced("unstuck_poll_published_timestamp_seconds", "Unix time of the last publish", attrgetter("at")),
-    _counted("unstuck_poll_resets_total", "Resets to base", ("cause",), attrgetter("resets")),
-    _counted(
-        "unstuck_cache_invalidations_total",
-        "Per-job cache entries invalidated",
-        ("cause",),
-        attrgetter("invalidations"),
-    ),
-    _own(
-        "unstuck_cache_invalidation_failures_total",
-        "Invalidations that failed",
-        lambda q: None if q.counts.invalidations is None else q.counts.invalidation_failures,
-    ),
-    _total("unstuck_cache_hits_total", "Reads that the per-job or batch cache could answer", attrgetter("cache_hits")),
-    _total("unstuck_cache_misses_total", "Reads that found nothing in the cache", attrgetter("cache_misses")),
-    _total("unstuck_cache_stale_total", "Reads that found an entry with an old stamp", attrgetter("cache_stale")),
+    *PACING,
     _total("unstuck_jobs_enqueued_total", "Jobs accepted", attrgetter("enqueued")),
     _total("unstuck_jobs_started_total", "Attempts started", attrgetter("started")),
     _total(

@@ -36,6 +36,24 @@ class Paced:
     average_delay: float | None = None  # seconds; None: the system does not tell
     reason: str = ""
     at: float = 0.0  # Unix time of the publication, seconds; the board fills it in
+    growth: float | None = None  # enqueued / completed, smoothed; None: nothing flows
+    drain: float | None = None  # seconds until the backlog is gone; None: nothing is completed
+    throughput: float | None = None  # jobs completed per second, smoothed
+    memory_share: float | None = None  # of the limit; None: there is none
+    cache_hit_ratio: float | None = None  # of the workers' own reads, smoothed; None: none
+    changed: str = ""  # why the interval last changed, one sentence; the board keeps it
+
+
+@dataclass(frozen=True, slots=True)
+class PacedWhole:
+    """The polling interval for all queues of this Redis as if they were one; exported only."""
+
+    interval: float  # seconds
+    score: float  # 0..1
+    pollers: int  # what polls when nothing is to be done
+    reason: str = ""
+    keyspace_hit_ratio: float | None = None  # of Redis' look-ups, smoothed
+    at: float = 0.0  # Unix time, seconds; the board fills it in
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +114,7 @@ class Counts:
     reclaim_delay: Histogram = field(default_factory=lambda: Histogram(JOB_BUCKETS))
     poison: int = 0
     resets: Tally = field(default_factory=Tally)  # cause
+    publish_failures: Tally = field(default_factory=lambda: _NO_FAILURES)  # kind
     invalidations: Tally | None = None  # cause; None: this agent invalidates nothing here
     invalidation_failures: int = 0
 

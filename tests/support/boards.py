@@ -1,5 +1,7 @@
 """Boards as an agent would leave them, for tests of the exporters."""
 
+from dataclasses import replace
+
 from unstuck.clock import ManualClock
 from unstuck.model import (
     Action,
@@ -7,6 +9,7 @@ from unstuck.model import (
     GateState,
     Lease,
     Mode,
+    Pollers,
     QueueSnapshot,
     Reason,
     Reclaimed,
@@ -16,7 +19,7 @@ from unstuck.model import (
     Totals,
     Verdict,
 )
-from unstuck_exporters.board import Board, Brake, Paced
+from unstuck_exporters.board import Board, Brake, Paced, PacedWhole
 
 
 def verdict(
@@ -54,6 +57,7 @@ def snapshot(queue: str = "mail", *, server_ms: int = 1_700_000_000_000) -> Queu
         heartbeats_missing=1,
         heartbeat_buckets={"1": 0, "2.5": 1, "5": 1, "10": 1, "15": 1, "30": 2, "60": 3, "120": 3, "300": 3, "900": 3},
         totals=Totals(20, 15, 10, 4, 2, 1, 4_000, 9_000, 7, 3, 1, 1, 0, delay_buckets=buckets, run_buckets=buckets),
+        pollers=Pollers(12, 0.2, 0.25, 0.4, 1, 3),
         side_findings=(SideFinding("no_worker", "3 jobs wait and no worker is alive", count=3),),
     )
 
@@ -82,7 +86,10 @@ def full_board(clock: ManualClock) -> Board:
     board.reclaimed("unstuck", "mail", Reason.WORKER_DEAD, Reclaimed("j1", Action.REQUEUED), delay=2.2)
     board.reclaim_failed("unstuck", "mail", "oom")
     board.braked("unstuck", "mail", Brake(engaged=True, condemned=12, in_flight=20, detail="12 of 20 look stuck"))
-    board.paced("unstuck", "mail", Paced(0.4, 0.2, 1.0, 0.9, 0.3, penalty=2.0, average_delay=9.0))
+    told = Paced(0.4, 0.2, 1.0, 0.9, 0.3, penalty=2.0, average_delay=9.0, growth=1.5, drain=12.0, throughput=4.0)
+    board.paced("unstuck", "mail", replace(told, memory_share=0.5, cache_hit_ratio=0.9))
+    board.paced_whole(PacedWhole(0.3, 0.5, 120, "backlog", keyspace_hit_ratio=0.8))
+    board.pacing_failed("unstuck", "mail", "oom")
     board.pacing_reset("unstuck", "mail", "drained")
     board.invalidated("unstuck", "mail", "requeue")
     board.published("invalidate", 2)

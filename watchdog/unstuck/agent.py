@@ -21,7 +21,7 @@ from unstuck.connections import Connections
 from unstuck.duties import publishing, tending
 from unstuck.duties.electing import Election
 from unstuck.duties.electing import Standing as Lease
-from unstuck.duties.reclaiming import Outcome, moved, reclaim
+from unstuck.duties.reclaiming import Outcome, reclaim
 from unstuck.duties.scheduling import DutyFailedError, Schedule
 from unstuck.duties.sweeping import Judged, Place, Sweep, Sweeper, is_own
 from unstuck.duties.telling import Narrator, write_log, write_streams
@@ -29,7 +29,7 @@ from unstuck.errors import Deposed, classify, explain
 from unstuck.logs import say
 from unstuck.model import Authority, Event, ServerSnapshot
 from unstuck.server import read_server
-from unstuck_exporters.board import Board, Paced
+from unstuck_exporters.board import Board, Paced, PacedWhole
 from unstuck_exporters.board import Brake as BoardBrake
 
 if TYPE_CHECKING:
@@ -264,8 +264,6 @@ class Agent:
             if outcome.failure and not isinstance(outcome.error, Deposed):
                 self.board.reclaim_failed(backend, queue, outcome.failure)
                 say(log, logging.ERROR, "reclaim_failed", backend=backend, queue=queue, detail=str(outcome.error))
-            if taken := len(moved(outcome)):
-                self.board.invalidated(backend, queue, "requeue", taken)
         self._happened(self._narrator.reclaimed(outcomes))
 
     @staticmethod
@@ -290,36 +288,43 @@ class Agent:
         if not election.trusted() or self._server is None or not self._seen:
             return
         if self._publisher is None:
-            self._publisher = publishing.Publisher(self.connections.scripting(), PUBLISH_EVERY_SECONDS)
+            self._publisher = publishing.Publisher(self.connections.scripting(), PUBLISH_EVERY_SECONDS, self.settings)
         begun = self.clock.monotonic()
         try:
-            published = self._publisher.publish(list(self._seen.values()), self._server, election.standing.epoch, begun)
+            passed = self._publisher.publish(list(self._seen.values()), self._server, election.standing.epoch, begun)
         except Exception as error:
             self._failed("publish", error, self.clock.monotonic() - begun)
             raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
         self.board.redis_answered("publish", self.clock.monotonic() - begun)
-        for one in published:
+        self._note_published(passed)
+        for one in passed.published:
             if isinstance(one.error, Deposed):
                 election.step_down(str(one.error))
                 return
             if one.error is not None:
                 self._failed(f"publish {one.place[0]}/{one.place[1]}", one.error)
-                continue
-            decision = one.decision
-            self.board.paced(
-                *one.place,
-                Paced(
-                    interval=decision.interval,
-                    base=decision.base,
-                    score=decision.score,
-                    delay_part=decision.delay_part,
-                    backlog_part=decision.backlog_part,
-                    penalty=decision.penalty,
-                    average_delay=one.trend.average_delay,
-                    reason=decision.reason,
-                ),
-            )
         self._recovered("publish")
+
+    def _note_published(self, passed: publishing.Pass) -> None:
+        """What was published onto the board, and why it changed into the log."""
+        changes = []
+        for one in passed.published:
+            if one.error is not None:
+                self.board.pacing_failed(*one.place, classify(one.error))
+                continue
+            self.board.paced(*one.place, paced(one))
+            if one.drained:
+                self.board.pacing_reset(*one.place, "drained")
+            if one.changed:
+                backend, queue = one.place
+                reason, detail = one.decision.reason, one.changed
+                changes.append(
+                    self._narrator.event("pacing_changed", backend=backend, queue=queue, reason=reason, detail=detail)
+                )
+        for place in passed.unmeasured:
+            self.board.pacing_reset(*place, "no_data")
+        self.board.paced_whole(paced_whole(passed.whole) if passed.whole else None)
+        self._happened(changes)
 
     def _tend(self) -> None:
         election = self._elections()
@@ -373,6 +378,33 @@ class Agent:
     def _recovered(self, operation: str) -> None:
         if self._trouble.pop(operation, None):
             say(log, logging.INFO, "redis_recovered", operation=operation)
+
+
+def paced(one: publishing.Published) -> Paced:
+    """A publication as the board has it."""
+    decision, trend = one.decision, one.trend
+    return Paced(
+        interval=decision.interval,
+        base=decision.base,
+        score=decision.score,
+        delay_part=decision.delay_part,
+        backlog_part=decision.backlog_part,
+        penalty=decision.penalty,
+        average_delay=trend.average_delay,
+        reason=decision.reason,
+        growth=trend.growth,
+        drain=one.drain,
+        throughput=trend.throughput,
+        memory_share=one.memory_share,
+        cache_hit_ratio=trend.cache_hit_ratio,
+        changed=one.changed,
+    )
+
+
+def paced_whole(whole: publishing.Whole) -> PacedWhole:
+    """The value for all queues as the board has it."""
+    decision = whole.decision
+    return PacedWhole(decision.interval, decision.score, whole.pollers, decision.reason, whole.keyspace_hit_ratio)
 
 
 __all__ = ["OWN", "Agent"]

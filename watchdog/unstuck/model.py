@@ -146,6 +146,15 @@ class Totals:
         default_factory=no_counts
     )  # upper bound in ms ("inf" last) -> count, not cumulative
     run_buckets: Mapping[str, int] = field(default_factory=no_counts)
+    released: int = 0
+    rescued: int = 0
+    bumped: int = 0  # cache stamps raised by hand
+    unheard: int = 0  # invalidation events that nobody listened to
+
+    @property
+    def invalidations(self) -> int:
+        """Events on the invalidation channel: one for each attempt that ended, and each stamp raised by hand."""
+        return self.completed + self.failed + self.released + self.rescued + self.bumped
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,18 @@ class Pacing:
     seq: int
     epoch: int
     computed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pollers:
+    """What polls a queue, by its live workers' own records; of a large fleet a sample stands for all."""
+
+    slots: int  # jobs that they can run at once, each of which polls while it has none
+    applied_least: float  # seconds between two empty polls, as the workers apply it
+    applied_mean: float
+    applied_most: float
+    on_own_base: int  # workers that do not use the published interval now
+    doubts: int  # looks at the published interval that were not believed, so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +214,7 @@ class QueueSnapshot:
     next_due_ms: int | None = None
     totals: Totals | None = None  # None: this system does not tell
     pacing: Pacing | None = None
+    pollers: Pollers | None = None  # None: no worker, or this system does not tell
     side_findings: tuple[SideFinding, ...] = ()
     truncated: bool = False
     error: str = ""  # one sentence: this queue could not be read, the rest of the look could

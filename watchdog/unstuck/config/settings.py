@@ -76,6 +76,10 @@ class Deadline(Section, frozen=True, kw_only=True):
 class Pacing(Section, frozen=True, kw_only=True):
     """The polling interval that the agent publishes for workers (used after an empty poll only)."""
 
+    policy: Annotated[
+        Literal["formula", "fleet", "fixed"],
+        Meta(description="what the interval follows: delay and backlog (formula), number of pollers (fleet), nothing"),
+    ] = "formula"
     base_interval: Annotated[Seconds, key("polling interval of a queue without load")] = Seconds(0.2)
     max_interval: Annotated[Seconds, key("longest polling interval, whatever the load")] = Seconds(10)
     delay_threshold: Annotated[Seconds, key("average delay that alone doubles the interval")] = Seconds(10)
@@ -90,6 +94,12 @@ class Pacing(Section, frozen=True, kw_only=True):
         float, Meta(description="factor on the interval while memory use is above `cache_limit`", ge=1, le=1000)
     ] = 2.0
     jitter: Annotated[Share, key("spread of each wait, up and down", least=0, most=0.9)] = Share(0.2)
+    fleet_rate: Annotated[
+        float, Meta(description="polls per second of all idle workers together (policy `fleet`)", ge=0.1, le=1_000_000)
+    ] = 100.0
+    hysteresis: Annotated[
+        Share, key("smallest change of the interval, and of memory use, that is followed", least=0, most=0.5)
+    ] = Share(0.1)
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):

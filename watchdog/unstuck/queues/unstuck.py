@@ -22,6 +22,7 @@ from unstuck.model import (
     Lease,
     Lock,
     Pacing,
+    Pollers,
     Presence,
     QueueSnapshot,
     Reclaimed,
@@ -177,6 +178,7 @@ def _snapshot(name: str, told: dict[str, Any], rows: Sequence[Any], limits: Limi
         next_due_ms=_score(told["next_due"]),
         totals=_totals(_pairs(told["stats"])),
         pacing=_pacing(_pairs(told["pacing"])),
+        pollers=_pollers([int(number) for number in told["pollers"]], live),
         side_findings=tuple(_findings(told, live)),
         subscribers=int(told["listeners"]),
         brake_release_ms=_whole(told["brake_release"]) or 0,
@@ -237,9 +239,9 @@ def _totals(stats: Mapping[str, str]) -> Totals:
         return {field.removeprefix(prefix): count(field) for field in stats if field.startswith(prefix)}
 
     plain = ("enqueued", "started", "completed", "failed", "retried", "refused", "delay_ms", "run_ms", "cache_hits")
-    more = ("cache_misses", "cache_stale", "conflicts", "dead_dropped")
+    more = ("cache_misses", "cache_stale", "conflicts", "dead_dropped", "released", "rescued", "bumped", "unheard")
     return Totals(
-        **{field: count(field) for field in (*plain, *more)},  # type: ignore[arg-type]
+        **{field: count(field) for field in (*plain, *more)},
         delay_buckets=buckets("delay_le_"),
         run_buckets=buckets("run_le_"),
     )
@@ -259,6 +261,21 @@ def _pacing(fields: Mapping[str, str]) -> Pacing | None:
         )
     except (KeyError, ValueError):
         return None
+
+
+def _pollers(told: Sequence[int], live: int) -> Pollers | None:
+    """The sample of the live workers' records, taken for all of them."""
+    known, slots, least, most, total, alone, doubts = told
+    if not known:
+        return None
+    return Pollers(
+        slots=round(slots * live / known),
+        applied_least=least / 1000,
+        applied_mean=total / known / 1000,
+        applied_most=most / 1000,
+        on_own_base=round(alone * live / known),
+        doubts=round(doubts * live / known),
+    )
 
 
 def _findings(told: Mapping[str, Any], live: int) -> list[SideFinding]:

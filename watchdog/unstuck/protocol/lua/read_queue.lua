@@ -75,6 +75,28 @@ for from = 1, #names, 2000 do
 end
 put('workers', {live, busy, #names / 2})
 
+-- What polls, by the records of at most 200 live workers: slots, and the interval that each applies.
+local stride, nth = math.max(1, math.ceil(live / 200)), 0
+local told, slots, least, most, sum, alone, doubts = 0, 0, -1, -1, 0, 0, 0
+for i = 1, #names, 2 do
+  if tonumber(names[i + 1]) > now - stuck_after then
+    if nth % stride == 0 then
+      local body = redis.pcall('HMGET', stem .. 'worker:' .. names[i], 'concurrency', 'applied_ms', 'pacing_doubt',
+        'pacing_doubts')
+      local ms = not body.err and integer(body[2])
+      if ms and ms > 0 then
+        told, slots, sum = told + 1, slots + math.max(1, integer(body[1]) or 1), sum + ms
+        if least < 0 or ms < least then least = ms end
+        if ms > most then most = ms end
+        if body[3] and body[3] ~= '' then alone = alone + 1 end
+        doubts = doubts + (integer(body[4]) or 0)
+      end
+    end
+    nth = nth + 1
+  end
+end
+put('pollers', {told, slots, least, most, sum, alone, doubts})
+
 -- Candidates: silent for stuck_after; past their deadline; held by a worker whose subscription has vanished.
 local ids, seen = {}, {}
 local function add(list)
