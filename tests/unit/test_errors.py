@@ -35,7 +35,11 @@ CASES = [
         "the right to call CONFIG GET",
     ),
     (e.ResponseError("NOPERM No permissions to access a key"), "noperm", "the right to a key or channel"),
-    (e.ResponseError("The user executing the script can't run this command script: ab"), "noperm", "the right to a key"),
+    (
+        e.ResponseError("The user executing the script can't run this command script: ab"),
+        "noperm",
+        "the right to a key",
+    ),
     (e.BusyLoadingError("Redis is loading the dataset in memory"), "loading", "is still loading"),
     (e.ReadOnlyError("You can't write against a read only replica."), "readonly", "is a replica"),
     (e.MasterDownError("Link with MASTER is down"), "readonly", "is a replica"),

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "dead": "List, show, retry or drop dead letters.",
     "cancel": "Cancel a running job.",
     "events": "Follow the audit of a queue.",
+    "brake": "Release the brake of a queue.",
     "webhook": "Send a test message to the webhooks.",
     "check": "Check configuration, connection, rights and server settings.",
     "rules": "Print the shipped alert rules.",

@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from redis.exceptions import ResponseError
+
 from unstuck import judging
 from unstuck.brake import Brake, BrakeRules
 from unstuck.config import OWN, QueueSettings, Settings
+from unstuck.connections import text
 from unstuck.errors import classify
 from unstuck.gate import Gate
 from unstuck.model import Capability, GateState, Mode, QueueSnapshot, Reason, ServerSnapshot, Standing, Verdict
+from unstuck.protocol import keys
 from unstuck.queue import Adapter, Limits
 from unstuck.server import read_server
 
@@ -183,8 +187,10 @@ class Sweeper:
         ]
         ready = [one for one in condemned if may_be_reclaimed(one, settings)]
         brake = self._brakes.get(place, Brake())
-        release = snapshot.brake_release_ms
-        asked = brake.engaged and release > self._released.setdefault(place, release)
+        release = self._release_of(snapshot) if snapshot.backend == OWN or condemned else None
+        asked = False
+        if release is not None:
+            asked = release > self._released.setdefault(place, release) and brake.engaged
         rules_of_brake = BrakeRules(settings.brake.budget, settings.brake.share, settings.brake.patience)
         brake, going, detail = brake.decide(
             condemned,
@@ -195,12 +201,23 @@ class Sweeper:
             gate_open=self.gate.state.open,
             release_asked=asked,
         )
-        if not brake.engaged:
+        if not brake.engaged and release is not None:
             self._released[place] = release
         self._brakes[place] = brake
         chosen = {id(one) for one in going}
         held = tuple(one for one in ready if id(one) not in chosen)
         return Judged(snapshot, settings, verdicts, going, held, brake, detail)
+
+    def _release_of(self, snapshot: QueueSnapshot) -> int | None:
+        """Server time in ms at which a person last released the brake; of another system's queue its adapter knows nothing."""
+        if snapshot.backend == OWN:
+            return snapshot.brake_release_ms
+        meta = keys.meta(keys.tag(snapshot.backend, snapshot.queue))
+        try:
+            noted = text(self._reading.hget(meta, "brake_release_ms"))
+        except ResponseError:
+            return None  # no right to our own keys, or not a hash: then nobody can release it by hand
+        return int(noted) if noted.isdigit() else 0
 
     def _room_for(self, place: Place, memory: Mapping[str, judging.Watched]) -> bool:
         others = sum(len(known) for where, known in self._memory.items() if where != place)
