@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from unstuck import __version__
@@ -18,7 +19,7 @@ from unstuck.adapters import adapters_for
 from unstuck.clock import Clock, SystemClock
 from unstuck.config import OWN, Settings
 from unstuck.connections import Connections
-from unstuck.duties import publishing, tending
+from unstuck.duties import auditing, publishing, tending
 from unstuck.duties.electing import Election
 from unstuck.duties.electing import Standing as Lease
 from unstuck.duties.reclaiming import Outcome, reclaim
@@ -27,7 +28,7 @@ from unstuck.duties.sweeping import Judged, Place, Sweep, Sweeper, is_own
 from unstuck.duties.telling import Narrator, write_log, write_streams
 from unstuck.errors import Deposed, classify, explain
 from unstuck.logs import say
-from unstuck.model import Authority, Event, ServerSnapshot
+from unstuck.model import Authority, Event, Mode, QueueSnapshot, ServerSnapshot
 from unstuck.server import read_server
 from unstuck_exporters.board import Board, Paced, PacedWhole
 from unstuck_exporters.board import Brake as BoardBrake
@@ -74,9 +75,13 @@ class Agent:
         self._owner = owner
         self._attempted = -lease
         self._begin = threading.Event()
+        # Duties begin at once, each in its thread, and a cluster's client can only be made once Redis answers: so what they
+        # share is made by the first that needs it, and by one only. Two elections in one agent would stand against each other.
+        self._making = threading.RLock()
         self._seen: dict[Place, Judged] = {}
         self._server: ServerSnapshot | None = None
         self._forgot = 0.0
+        self._auditor: auditing.Auditor | None = None
         self._trouble: dict[str, str] = {}
         self.schedule = Schedule(self.clock, self.board)
         self._declare()
@@ -104,6 +109,7 @@ class Agent:
             "publish", PUBLISH_EVERY_SECONDS, self._publish, deadline=10 * PUBLISH_EVERY_SECONDS + slack
         )
         self.schedule.every("tend", TEND_EVERY_SECONDS, self._tend, deadline=10 * TEND_EVERY_SECONDS + slack)
+        self.schedule.every("audit", settings.audit.interval, self._audit, deadline=settings.audit.interval + 3600)
         self.schedule.every("memory", MEMORY_EVERY_SECONDS, self._memory, deadline=4 * MEMORY_EVERY_SECONDS + slack)
         self.schedule.start()
 
@@ -130,16 +136,17 @@ class Agent:
         self.board.redis_answered("elect", seconds)
 
     def _elections(self) -> Election:
-        if self._election is None:
-            self._election = Election(
-                self.connections.scripting(),
-                self.clock,
-                lease=self.settings.leader.lease,
-                digest=self.settings.digest,
-                owner=self._owner,
-                changed=self._lease_changed,
-            )
-        return self._election
+        with self._making:
+            if self._election is None:
+                self._election = Election(
+                    self.connections.scripting(),
+                    self.clock,
+                    lease=self.settings.leader.lease,
+                    digest=self.settings.digest,
+                    owner=self._owner,
+                    changed=self._lease_changed,
+                )
+            return self._election
 
     def _lease_changed(self, before: Lease, after: Lease) -> None:
         if after.leading:
@@ -148,6 +155,7 @@ class Agent:
                 self._begin.set()
                 self._happened([self._narrator.event("leader_acquired", detail=f"epoch {after.epoch}")])
                 self.schedule.soon("sweep")
+                self.schedule.soon("audit")
             return
         if not after.trouble:
             self.board.follows("lost", leader=after.leader)
@@ -233,7 +241,7 @@ class Agent:
         by_backend: dict[str, list[Any]] = {}
         for judged in sweep.queues:
             backend, queue = judged.place
-            by_backend.setdefault(backend, []).append(judged.snapshot)
+            by_backend.setdefault(backend, []).append(self._with_audit(judged.snapshot))
             if judged.place not in self._seen:
                 self.board.configured(
                     backend,
@@ -345,6 +353,44 @@ class Agent:
             self._failed("tend", error)
             raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
         self._recovered("tend")
+
+    def _audit(self) -> None:
+        if not self._watching():
+            return
+        if self._auditor is None:
+            self._auditor = auditing.Auditor(self.connections.reading(), self.clock, self._rest)
+        try:
+            if not self._auditor.run() or not self._elections().trusted() or not self._gate_is_open():
+                return
+            orphans = {
+                queue: jobs
+                for queue, jobs in self._auditor.orphans.items()
+                if jobs and self.settings.for_queue(OWN, queue).mode is Mode.RECLAIM
+            }
+            if restored := auditing.restore(self.connections.scripting(), self._elections().standing.epoch, orphans):
+                say(log, logging.WARNING, "restored", jobs=restored, detail="bodies that no index knew")
+        except Deposed as deposed:
+            self._elections().step_down(str(deposed))
+        except Exception as error:
+            self._failed("audit", error)
+            raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
+        self._recovered("audit")
+
+    def _rest(self, seconds: float) -> bool:
+        """Wait between two pages of the audit; True when it is to stop."""
+        return self.schedule.stopped_within(seconds) or not self._watching()
+
+    def _gate_is_open(self) -> bool:
+        return self._sweeper is not None and self._sweeper.gate.state.open
+
+    def _with_audit(self, snapshot: QueueSnapshot) -> QueueSnapshot:
+        """A snapshot with what the last audit found about its queue."""
+        place = snapshot.backend, snapshot.queue
+        if self._auditor is None or snapshot.error:
+            return snapshot
+        found = (*snapshot.side_findings, *self._auditor.findings.get(place, ()))
+        endless = self._auditor.without_expiry.get(place, 0) if self._auditor.complete else None
+        return replace(snapshot, side_findings=found, locks_without_expiry=endless)
 
     def _has_due(self, judged: Judged) -> bool:
         due, server = judged.snapshot.next_due_ms, self._server
