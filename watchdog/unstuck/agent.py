@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unstuck import __version__
 from unstuck.adapters import adapters_for
@@ -22,16 +21,16 @@ from unstuck.connections import Connections
 from unstuck.duties import auditing, publishing, tending
 from unstuck.duties.electing import Election
 from unstuck.duties.electing import Standing as Lease
-from unstuck.duties.reclaiming import Outcome, reclaim
+from unstuck.duties.reclaiming import reclaim
 from unstuck.duties.scheduling import DutyFailedError, Schedule
 from unstuck.duties.sweeping import Judged, Place, Sweep, Sweeper, is_own
-from unstuck.duties.telling import Narrator, write_log, write_streams
+from unstuck.duties.telling import write_streams
 from unstuck.errors import Deposed, classify, explain
 from unstuck.logs import say
-from unstuck.model import Authority, Event, Mode, QueueSnapshot, ServerSnapshot
+from unstuck.model import Authority, Event, Mode, ServerSnapshot
+from unstuck.noting import Notary
 from unstuck.server import read_server
-from unstuck_exporters.board import Board, Paced, PacedWhole
-from unstuck_exporters.board import Brake as BoardBrake
+from unstuck_exporters.board import Board
 
 if TYPE_CHECKING:
     from unstuck.queue import Adapter
@@ -70,7 +69,7 @@ class Agent:
         self._adapters: dict[str, Adapter] = {}
         self._sweeper: Sweeper | None = None
         self._publisher: publishing.Publisher | None = None
-        self._narrator = Narrator(self.clock)
+        self._notary = Notary(self.board, self.clock, self.connections.describe(), self._stream)
         self._election: Election | None = None
         self._owner = owner
         self._attempted = -lease
@@ -79,10 +78,10 @@ class Agent:
         # share is made by the first that needs it, and by one only. Two elections in one agent would stand against each other.
         self._making = threading.RLock()
         self._seen: dict[Place, Judged] = {}
+        self._seen_at: dict[Place, float] = {}
         self._server: ServerSnapshot | None = None
         self._forgot = 0.0
         self._auditor: auditing.Auditor | None = None
-        self._trouble: dict[str, str] = {}
         self.schedule = Schedule(self.clock, self.board)
         self._declare()
 
@@ -153,7 +152,7 @@ class Agent:
             self.board.leads(after.epoch)
             if not before.leading or before.epoch != after.epoch:
                 self._begin.set()
-                self._happened([self._narrator.event("leader_acquired", detail=f"epoch {after.epoch}")])
+                self._notary.happened([self._notary.event("leader_acquired", detail=f"epoch {after.epoch}")])
                 self.schedule.soon("sweep")
                 self.schedule.soon("audit")
             return
@@ -161,16 +160,16 @@ class Agent:
             self.board.follows("lost", leader=after.leader)
             if after.leader_digest not in ("", self.settings.digest) and before.leader_digest != after.leader_digest:
                 detail = f"the leader {after.leader} has another configuration ({after.leader_digest})"
-                self._happened([self._narrator.event("leader_differs", detail=detail)])
+                self._notary.happened([self._notary.event("leader_differs", detail=detail)])
         elif not after.may_write or self._refused(after.trouble):
             self.board.alone()
         else:
             self.board.follows("lost", leader_seen=False)
         if before.leading:
             detail = after.trouble or f"{after.leader} leads"
-            self._happened([self._narrator.event("leader_lost", detail=detail)])
+            self._notary.happened([self._notary.event("leader_lost", detail=detail)])
         if after.trouble and after.trouble != before.trouble and not self.schedule.stopping:
-            self._failed("elect", after.trouble)
+            self._notary.failed("elect", after.trouble)
 
     @staticmethod
     def _refused(trouble: str) -> bool:
@@ -200,16 +199,19 @@ class Agent:
         except Exception as error:
             sweeper.failed(error)
             self.board.gated(sweeper.gate.state)
-            self._failed("sweep", error, self.clock.monotonic() - begun)
+            self._notary.failed("sweep", error, self.clock.monotonic() - begun)
             raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
         self.board.redis_answered("sweep", self.clock.monotonic() - begun)
-        self._recovered("sweep")
-        self._note(sweep)
-        outcomes = reclaim(sweep, self._adapters, self._authority)
+        self._notary.recovered("sweep")
+        self._notary.sweep(sweep, self._auditor)
+        self._server = sweep.server
+        self._remember(sweep)
+        budget = self.settings.brake.budget
+        outcomes = reclaim(sweep, self._adapters, self._authority, budget=budget)
         for outcome in outcomes:
             if isinstance(outcome.error, Deposed):
                 election.step_down(str(outcome.error))
-        self._note_outcomes(outcomes)
+        self._notary.outcomes(outcomes)
 
     def _authority(self) -> Authority | None:
         election = self._elections()
@@ -233,62 +235,19 @@ class Agent:
             self._sweeper.begin_watch()
         return self._sweeper
 
-    def _note(self, sweep: Sweep) -> None:
-        """What one sweep saw onto the board, into the log and the streams."""
-        self._server = sweep.server
-        self.board.saw_server(sweep.server, clock_offset=self.clock.wall() - sweep.server.server_ms / 1000)
-        self.board.gated(sweep.gate)
-        by_backend: dict[str, list[Any]] = {}
+    def _remember(self, sweep: Sweep) -> None:
+        """Keep the newest look at each queue for the other duties; one that is gone is forgotten after a while."""
         for judged in sweep.queues:
-            backend, queue = judged.place
-            by_backend.setdefault(backend, []).append(self._with_audit(judged.snapshot))
-            if judged.place not in self._seen:
-                self.board.configured(
-                    backend,
-                    queue,
-                    mode=judged.settings.mode,
-                    backlog_threshold=judged.settings.pacing.backlog_threshold,
-                    sweep_interval=judged.settings.sweep_interval,
-                )
             self._seen[judged.place] = judged
-        for backend, snapshots in by_backend.items():
-            self.board.looked(backend, snapshots)
-        for judged in sweep.queues:
-            backend, queue = judged.place
-            self.board.judged(backend, queue, judged.verdicts)
-            self.board.braked(backend, queue, self._brake_of(judged))
-        self.board.swept()
-        self._happened(self._narrator.judged(sweep))
+            self._seen_at[judged.place] = sweep.at
+        for place, judged in list(self._seen.items()):
+            if sweep.at - self._seen_at[place] > max(FORGET_EVERY_SECONDS, 3 * judged.settings.sweep_interval):
+                del self._seen[place], self._seen_at[place]
 
-    def _note_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """What the reclaims of one sweep did."""
-        for outcome in outcomes:
-            backend, queue = outcome.judged.place
-            for verdict, what in outcome.done:
-                if verdict.reason is not None:
-                    self.board.reclaimed(backend, queue, verdict.reason, what, delay=verdict.since)
-            for cause, count in outcome.skipped.items():
-                self.board.skipped(backend, queue, cause, count)
-            if outcome.failure and not isinstance(outcome.error, Deposed):
-                self.board.reclaim_failed(backend, queue, outcome.failure)
-                say(log, logging.ERROR, "reclaim_failed", backend=backend, queue=queue, detail=str(outcome.error))
-        self._happened(self._narrator.reclaimed(outcomes))
-
-    @staticmethod
-    def _brake_of(judged: Judged) -> BoardBrake:
-        condemned = len(judged.brake.held)
-        return BoardBrake(judged.brake.engaged, condemned, judged.snapshot.running, judged.brake_detail)
-
-    def _happened(self, events: list[Event]) -> None:
-        if not events:
-            return
-        write_log(events)
-        self.board.happened(events)
+    def _stream(self, events: Sequence[Event]) -> None:
+        """Note events in the streams of their queues, if this agent may write at all."""
         if self._elections().standing.may_write:
-            try:
-                write_streams(self.connections.scripting(), events)
-            except Exception as error:  # noqa: BLE001  the audit must not stop the work; it is told of
-                self._failed("audit", error)
+            write_streams(self.connections.scripting(), events)
 
     def _publish(self) -> None:
         election = self._elections()
@@ -301,38 +260,17 @@ class Agent:
         try:
             passed = self._publisher.publish(list(self._seen.values()), self._server, election.standing.epoch, begun)
         except Exception as error:
-            self._failed("publish", error, self.clock.monotonic() - begun)
+            self._notary.failed("publish", error, self.clock.monotonic() - begun)
             raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
         self.board.redis_answered("publish", self.clock.monotonic() - begun)
-        self._note_published(passed)
+        self._notary.published(passed)
         for one in passed.published:
             if isinstance(one.error, Deposed):
                 election.step_down(str(one.error))
                 return
             if one.error is not None:
-                self._failed(f"publish {one.place[0]}/{one.place[1]}", one.error)
-        self._recovered("publish")
-
-    def _note_published(self, passed: publishing.Pass) -> None:
-        """What was published onto the board, and why it changed into the log."""
-        changes = []
-        for one in passed.published:
-            if one.error is not None:
-                self.board.pacing_failed(*one.place, classify(one.error))
-                continue
-            self.board.paced(*one.place, paced(one))
-            if one.drained:
-                self.board.pacing_reset(*one.place, "drained")
-            if one.changed:
-                backend, queue = one.place
-                reason, detail = one.decision.reason, one.changed
-                changes.append(
-                    self._narrator.event("pacing_changed", backend=backend, queue=queue, reason=reason, detail=detail)
-                )
-        for place in passed.unmeasured:
-            self.board.pacing_reset(*place, "no_data")
-        self.board.paced_whole(paced_whole(passed.whole) if passed.whole else None)
-        self._happened(changes)
+                self._notary.failed(f"publish {one.place[0]}/{one.place[1]}", one.error)
+        self._notary.recovered("publish")
 
     def _tend(self) -> None:
         election = self._elections()
@@ -350,9 +288,9 @@ class Agent:
                     server_ms = judged.snapshot.server_ms
                     tending.forget_workers(self.connections.scripting(), judged.snapshot.queue, server_ms)
         except Exception as error:
-            self._failed("tend", error)
+            self._notary.failed("tend", error)
             raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
-        self._recovered("tend")
+        self._notary.recovered("tend")
 
     def _audit(self) -> None:
         if not self._watching():
@@ -372,9 +310,9 @@ class Agent:
         except Deposed as deposed:
             self._elections().step_down(str(deposed))
         except Exception as error:
-            self._failed("audit", error)
+            self._notary.failed("audit", error)
             raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
-        self._recovered("audit")
+        self._notary.recovered("audit")
 
     def _rest(self, seconds: float) -> bool:
         """Wait between two pages of the audit; True when it is to stop."""
@@ -382,15 +320,6 @@ class Agent:
 
     def _gate_is_open(self) -> bool:
         return self._sweeper is not None and self._sweeper.gate.state.open
-
-    def _with_audit(self, snapshot: QueueSnapshot) -> QueueSnapshot:
-        """A snapshot with what the last audit found about its queue."""
-        place = snapshot.backend, snapshot.queue
-        if self._auditor is None or snapshot.error:
-            return snapshot
-        found = (*snapshot.side_findings, *self._auditor.findings.get(place, ()))
-        endless = self._auditor.without_expiry.get(place, 0) if self._auditor.complete else None
-        return replace(snapshot, side_findings=found, locks_without_expiry=endless)
 
     def _has_due(self, judged: Judged) -> bool:
         due, server = judged.snapshot.next_due_ms, self._server
@@ -405,52 +334,8 @@ class Agent:
         try:
             server = read_server(self.connections.reading())
         except Exception as error:
-            self._failed("memory", error, self.clock.monotonic() - begun)
+            self._notary.failed("memory", error, self.clock.monotonic() - begun)
             raise DutyFailedError(str(explain(error, self.connections.describe()))) from error
         self.board.redis_answered("memory", self.clock.monotonic() - begun)
         self.board.memory_limit(self.settings.pacing.cache_limit.of(server.maxmemory) or 0)
-        self._recovered("memory")
-
-    # -- trouble is told when it begins, not in every pass
-
-    def _failed(self, operation: str, error: BaseException | str, seconds: float | None = None) -> None:
-        sentence = error if isinstance(error, str) else str(explain(error, self.connections.describe()))
-        kind = classify(error if isinstance(error, BaseException) else RuntimeError(error))
-        self.board.redis_failed(operation.split(" ", 1)[0], kind, seconds, sentence)
-        if self._trouble.get(operation) != kind:
-            self._trouble[operation] = kind
-            say(log, logging.WARNING, "redis_trouble", operation=operation, kind=kind, detail=sentence)
-
-    def _recovered(self, operation: str) -> None:
-        if self._trouble.pop(operation, None):
-            say(log, logging.INFO, "redis_recovered", operation=operation)
-
-
-def paced(one: publishing.Published) -> Paced:
-    """A publication as the board has it."""
-    decision, trend = one.decision, one.trend
-    return Paced(
-        interval=decision.interval,
-        base=decision.base,
-        score=decision.score,
-        delay_part=decision.delay_part,
-        backlog_part=decision.backlog_part,
-        penalty=decision.penalty,
-        average_delay=trend.average_delay,
-        reason=decision.reason,
-        growth=trend.growth,
-        drain=one.drain,
-        throughput=trend.throughput,
-        memory_share=one.memory_share,
-        cache_hit_ratio=trend.cache_hit_ratio,
-        changed=one.changed,
-    )
-
-
-def paced_whole(whole: publishing.Whole) -> PacedWhole:
-    """The value for all queues as the board has it."""
-    decision = whole.decision
-    return PacedWhole(decision.interval, decision.score, whole.pollers, decision.reason, whole.keyspace_hit_ratio)
-
-
-__all__ = ["OWN", "Agent"]
+        self._notary.recovered("memory")

@@ -57,9 +57,9 @@ def condemned_of(verdict: Verdict) -> Condemned:
 
 
 def reclaim(
-    sweep: Sweep, adapters: Mapping[str, Adapter], authority: Callable[[], Authority | None]
+    sweep: Sweep, adapters: Mapping[str, Adapter], authority: Callable[[], Authority | None], *, budget: int = 500
 ) -> Sequence[Outcome]:
-    """Reclaim what the sweep let go. `authority` is asked before every batch; None means: not (any more) the leader.
+    """Reclaim what the sweep let go, over all queues at most `budget` jobs (S6). `authority` is asked before every batch; None means: not (any more) the leader.
 
     A fence that holds a younger epoch ends it: the last outcome then has a `Deposed` as its `error`.
     """
@@ -68,24 +68,29 @@ def reclaim(
         if judged.going or judged.held:
             outcome = Outcome(judged)
             outcomes.append(outcome)
-            _queue(judged, adapters[judged.snapshot.backend], authority, outcome)
+            _queue(judged, adapters[judged.snapshot.backend], authority, outcome, budget)
+            budget -= len(outcome.done)
             if isinstance(outcome.error, Deposed):
                 break
     return outcomes
 
 
-def _queue(judged: Judged, adapter: Adapter, authority: Callable[[], Authority | None], outcome: Outcome) -> None:
+def _queue(
+    judged: Judged, adapter: Adapter, authority: Callable[[], Authority | None], outcome: Outcome, budget: int
+) -> None:
     outcome.skip("brake", len(judged.held) if judged.brake.engaged else 0)
     outcome.skip("budget", 0 if judged.brake.engaged else len(judged.held))
     if not reclaimable(judged):
         outcome.skip("dry_run", len(judged.going))
         return
     limits = limits_of(judged.settings)
-    for start in range(0, len(judged.going), BATCH):
-        batch = judged.going[start : start + BATCH]
+    outcome.skip("budget", max(0, len(judged.going) - budget))
+    going = judged.going[:budget]
+    for start in range(0, len(going), BATCH):
+        batch = going[start : start + BATCH]
         under = authority()
         if under is None:
-            outcome.skip("not_leader", len(judged.going) - start)
+            outcome.skip("not_leader", len(going) - start)
             return
         try:
             answers = adapter.reclaim(
@@ -94,7 +99,7 @@ def _queue(judged: Judged, adapter: Adapter, authority: Callable[[], Authority |
         except Exception as error:  # noqa: BLE001  one queue's failure must not stop the others
             outcome.error, outcome.failure = error, classify(error)
             if isinstance(error, Deposed):
-                outcome.skip("not_leader", len(judged.going) - start)
+                outcome.skip("not_leader", len(going) - start)
             return
         outcome.done += list(zip(batch, answers, strict=True))
 
