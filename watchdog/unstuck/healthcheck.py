@@ -62,7 +62,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     except (ConfigurationError, ValueError) as error:
         return _tell(str(error), 2)
     except (OSError, http.client.HTTPException) as error:
-        return _tell(f"{url} does not answer: {error or type(error).__name__}", 1)
+        return _tell(f"{url} does not answer: {str(error) or type(error).__name__}", 1)
     return 0 if status == http.client.OK else _tell(f"{url}/healthz answers {status}: {line}", 1)
 
 
