@@ -110,7 +110,10 @@ class RQAdapter:
         self, queue: str, condemned: Sequence[Condemned], limits: Limits, authority: Authority
     ) -> list[Reclaimed]:
         for _ in range(3):
-            answers = self._attempt(queue, condemned, limits, authority)
+            try:
+                answers = self._attempt(queue, condemned, limits, authority)
+            except WatchError as disguised:  # a connection that was lost between WATCH and EXEC
+                raise disguised.__cause__ or disguised.__context__ or disguised from None
             if answers is not None:
                 return answers
         return [Reclaimed(one.job, Action.LOST_RACE, "fence") for one in condemned]
