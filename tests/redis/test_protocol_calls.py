@@ -7,7 +7,7 @@ import pytest
 
 from support.own_queue import SCENARIOS, WORKER, OwnQueue
 from unstuck.model import Authority, Condemned, Lock, Reason
-from unstuck.protocol import Queue, Terms, keys, scripts
+from unstuck.protocol import BatchCache, JobCache, Queue, Terms, keys, scripts
 from unstuck.queue import Limits
 from unstuck.queues.unstuck import UnstuckAdapter
 
@@ -18,6 +18,7 @@ REPEATING = {
     "heartbeat_jobs": 3,
     "reclaim_jobs": 9,
     "register_worker": 2,
+    "write_cache": 2,
     "publish_pacing": 2,
     "leave_worker": 0,
     "purge_workers": 0,
@@ -87,6 +88,9 @@ def everything_a_program_calls(ear):
     queue.drop_dead(second.id)
     queue.promote()
     fourth = queue.claim(WORKER, "0")
+    JobCache(queue).write(fourth.id, fourth.token, {"step": 1})
+    BatchCache(queue).get_or_compute("report", lambda: 1)
+    BatchCache(queue).invalidate()
     adapter = UnstuckAdapter(ear, ear)
     adapter.look({"mail": Limits()})
     one = Condemned(fourth.id, WORKER, fourth.token, "", Lock.HELD, Reason.WORKER_GONE, 1.0)
@@ -152,7 +156,7 @@ def test_the_documentation_names_each_key_include_error_code_and_structure():
 
 def test_every_key_that_a_script_builds_is_in_the_one_room_of_keys():
     known = {part.split(":")[0] for part in keys.STRUCTURES}
-    known |= {"held", "job", "lock", "worker", "control", "cache", "invalidate"}
+    known |= {"held", "job", "lock", "worker", "control", "cache", "batch", "invalidate"}
     for path in FOLDER.rglob("*.lua"):
         for part in re.findall(r"stem \.\. '([a-z]+):?'", path.read_text()):
             assert part in known, f"{path.name} builds {part}"

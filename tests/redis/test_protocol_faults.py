@@ -37,6 +37,8 @@ COUNTERS = (
     "run_ms",
     "delay_le_50",
     "run_le_50",
+    "bumped",
+    "unheard",
 )
 # Fields that carry the time of the call itself; repeated, these scripts say the same thing later.
 MOVING = {
@@ -194,6 +196,7 @@ ALLOWED_WHEN_FULL = {
     "elect_leader",
     "resign_leader",
     "read_queue",
+    "bump_stamp",
 }
 
 

@@ -297,6 +297,26 @@ def _publish(own: OwnQueue) -> Prepared:
     return "publish_pacing", (1000, 15_000, 30_000, "interval_ms", 250)
 
 
+def _write_cache(own: OwnQueue) -> Prepared:
+    lease = own.held("running")
+    return "write_cache", (lease.id, lease.token, 60_000, "step", "3", "of", "7")
+
+
+def _write_batch(own: OwnQueue) -> Prepared:
+    own.held("running").complete()
+    return "write_batch", ("report", own.client.get(keys.stamp(own.name)), '{"jobs":1}', 60_000)
+
+
+def _write_batch_stale(own: OwnQueue) -> Prepared:
+    own.held("running").complete()
+    return "write_batch", ("report", "0", '{"jobs":0}', 60_000)
+
+
+def _bump_stamp(own: OwnQueue) -> Prepared:
+    own.held("running").complete()
+    return "bump_stamp", ("op1",)
+
+
 def _restore(own: OwnQueue) -> Prepared:
     own.held("running")
     own.client.zrem(keys.active(own.name), "running")
@@ -336,5 +356,9 @@ SCENARIOS: dict[str, Callable[[OwnQueue], Prepared]] = {
     "purge": _purge,
     "publish": _publish,
     "restore": _restore,
+    "write of a job's cache": _write_cache,
+    "write of a batch": _write_batch,
+    "write of a batch under an old stamp": _write_batch_stale,
+    "bump of the stamp": _bump_stamp,
     "read": _read,
 }

@@ -122,6 +122,14 @@ class Refused(ProtocolError):
     """The protocol refused the request; the message says why."""
 
 
+class StampMoved(ProtocolError):
+    """A value was computed while the queue moved on, again and again. `value` is the last one, a moment old by now."""
+
+    def __init__(self, message: str, value: object) -> None:
+        self.value = value
+        super().__init__(message)
+
+
 _CODES: Final = {
     "NOAUTH": "auth",
     "WRONGPASS": "auth",

@@ -19,7 +19,7 @@ local body = redis.call('HMGET', job, 'state', 'token', 'worker', 'cancel_op')
 local stamp, bad = next_stamp(micros)
 if bad then return bad end
 check_places()
-local counters, err = read_counters({'dead', 'dead_dropped'})
+local counters, err = read_counters({'dead', 'dead_dropped', 'unheard'})
 if err then return err end
 local state = body[1]
 if not state then return {'missing', ''} end
@@ -38,8 +38,9 @@ elseif state == 'scheduled' then redis.call('ZREM', stem .. 'scheduled', id)
 else return {'ended', state} end
 local dropped = to_dead(id, job, now, 'cancelled', most, keep)
 redis.call('HSET', job, 'cancel_op', op .. ' dead')
-redis.call('HSET', stem .. 'stats', 'dead', whole(counters[1] + 1), 'dead_dropped', whole(counters[2] + dropped))
 redis.call('UNLINK', stem .. 'cache:' .. id)
 invalidate(id, 'dead', stamp)
+redis.call('HSET', stem .. 'stats', 'dead', whole(counters[1] + 1), 'dead_dropped', whole(counters[2] + dropped),
+  'unheard', whole(counters[3] + unheard))
 note('dead_lettered', id, '', '', 'cancelled')
 return {'dead', 'dead'}

@@ -30,16 +30,16 @@ if ARGV[8] == '1' or body.cancelled or failures >= most then
   local cause = ARGV[7]
   if body.cancelled then cause = 'cancelled' elseif ARGV[8] ~= '1' then cause = 'max_attempts' end
   local dropped = to_dead(id, job, now, cause, tonumber(ARGV[12]), tonumber(ARGV[13]))
-  count_finish(counters, body.ran, 1, dropped, 0)
   invalidate(id, 'dead', stamp)
+  count_finish(counters, body.ran, 1, dropped, 0)
   note('dead_lettered', id, worker, token, cause)
   result = 'dead'
 else
   local base = body.retry_delay > 0 and body.retry_delay or tonumber(ARGV[10])
   local delay = math.min(600000, base * 2 ^ math.min(failures - 1, 30)) * tonumber(ARGV[11]) / 1000
   to_scheduled(id, job, now + math.floor(math.min(600000, delay)))
-  count_finish(counters, body.ran, 0, 0, 1)
   invalidate(id, 'failed', stamp)
+  count_finish(counters, body.ran, 0, 0, 1)
   note('failed', id, worker, token, ARGV[7])
   result = 'scheduled'
 end

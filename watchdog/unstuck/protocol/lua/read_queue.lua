@@ -97,7 +97,7 @@ for i = 1, #names, 2 do
 end
 put('pollers', {told, slots, least, most, sum, alone, doubts})
 
--- Candidates: silent for stuck_after; past their deadline; held by a worker whose subscription has vanished.
+-- Candidates: silent for stuck_after; with a beat that is that far in the future; past their deadline; held by a worker whose subscription has vanished.
 local ids, seen = {}, {}
 local function add(list)
   for i = 1, #list do
@@ -109,6 +109,8 @@ local function add(list)
 end
 local silent = redis.call('ZRANGEBYSCORE', active, '-inf', now - stuck_after, 'LIMIT', offset, page)
 add(silent)
+-- Beats of the future: Redis' clock was set back. Who is alive beats anew at once; who is not is judged by the watch alone.
+if offset == 0 then add(redis.call('ZRANGEBYSCORE', active, now + stuck_after, '+inf', 'LIMIT', 0, page)) end
 local records = {}
 local function record_of(worker)
   if records[worker] == nil then

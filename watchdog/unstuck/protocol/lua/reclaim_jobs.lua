@@ -34,7 +34,7 @@ if bad then return bad end
 check_places()
 check_attempt('')
 redis.call('ZCARD', stem .. 'workers')
-local counters, err = read_counters({'rescued', 'dead', 'dead_dropped'})
+local counters, err = read_counters({'rescued', 'dead', 'dead_dropped', 'unheard'})
 if err then return err end
 local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 local replication = string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
@@ -62,8 +62,8 @@ local function changed(id, body, token, beat, lock, reason, threshold, worker, o
     if listening[2] ~= 0 then return 'connection' end
   elseif reason == 'worker_dead' then
     if redis.call('EXISTS', stem .. 'worker:' .. worker) == 1 then return 'worker' end
-  elseif beat ~= '' and now - (tonumber(beat) or 0) < threshold then
-    return 'heartbeat'
+  elseif beat ~= '' and math.abs(now - (tonumber(beat) or 0)) < threshold then
+    return 'heartbeat' -- a beat further in the future is of before the clock was set back, and has not changed since
   end
   return nil
 end
@@ -139,7 +139,7 @@ for i = 12, #ARGV, 9 do
 end
 if touched then
   redis.call('HSET', stem .. 'stats', 'rescued', whole(counters[1] + rescued), 'dead', whole(counters[2] + buried),
-    'dead_dropped', whole(counters[3] + dropped))
+    'dead_dropped', whole(counters[3] + dropped), 'unheard', whole(counters[4] + unheard))
 end
 raise_fence(epoch)
 remember('agent', 'reclaim', op, table.concat(answers, ' '))

@@ -19,6 +19,7 @@ end_attempt(id, body.worker, body.deadline)
 redis.call('HSET', job, 'version', whole(body.version + 1), 'last_worker', worker, 'last_token', token)
 redis.call('HDEL', job, unpack(ATTEMPT_FIELDS))
 local result = 'released'
+invalidate(id, 'released', stamp)
 if body.cancelled then
   local dropped = to_dead(id, job, now, 'cancelled', tonumber(ARGV[7]), tonumber(ARGV[8]))
   count_finish(counters, body.ran, 1, dropped, 0)
@@ -27,6 +28,5 @@ else
   to_pending(id, job, at, 'RPUSH')
   count_finish(counters, body.ran, 0, 0, 0)
 end
-invalidate(id, 'released', stamp)
 note(result == 'dead' and 'dead_lettered' or 'released', id, worker, token, cause)
 return remember(worker, slot, op, result)

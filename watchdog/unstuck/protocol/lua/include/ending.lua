@@ -26,9 +26,11 @@ local function end_attempt(id, worker, deadline)
   redis.call('UNLINK', stem .. 'lock:' .. id, stem .. 'cache:' .. id)
 end
 
+local unheard = 0 -- events of this call that nobody listened to
 local function invalidate(id, event, stamp)
   local text = whole(stamp)
   redis.call('SET', stem .. 'stamp', text)
-  redis.call('PUBLISH', stem .. 'invalidate', '{"id":"' .. id .. '","event":"' .. event .. '","stamp":' .. text .. '}')
+  local told = redis.call('PUBLISH', stem .. 'invalidate', '{"id":"' .. id .. '","event":"' .. event .. '","stamp":' .. text .. '}')
+  if told == 0 then unheard = unheard + 1 end
 end
 

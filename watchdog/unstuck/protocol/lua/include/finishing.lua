@@ -29,8 +29,8 @@ local function begin_finish(worker, slot, op, id, token, kind, expects)
   if bad then return bad end
   check_attempt(body[3] or '')
   local ran = math.max(0, now - begun)
-  local names = {kind, 'run_ms', bucket('run_le_', ran)}
-  if kind ~= 'completed' then names[4], names[5], names[6] = 'dead', 'dead_dropped', 'retried' end
+  local names = {kind, 'run_ms', bucket('run_le_', ran), 'unheard'}
+  if kind ~= 'completed' then names[5], names[6], names[7] = 'dead', 'dead_dropped', 'retried' end
   local counters, err = read_counters(names)
   if err then return err end
   return nil, {worker = body[3] or '', version = version, failures = failures, max_attempts = integer(body[7]),
@@ -38,10 +38,12 @@ local function begin_finish(worker, slot, op, id, token, kind, expects)
     {names = names, values = counters}, stamp, now, at
 end
 
+-- After `invalidate`, whose events that nobody heard are counted along.
 local function count_finish(counters, ran, dead, dropped, retried)
   local n, v = counters.names, counters.values
-  redis.call('HSET', stem .. 'stats', n[1], whole(v[1] + 1), n[2], whole(v[2] + ran), n[3], whole(v[3] + 1))
+  redis.call('HSET', stem .. 'stats', n[1], whole(v[1] + 1), n[2], whole(v[2] + ran), n[3], whole(v[3] + 1),
+    n[4], whole(v[4] + unheard))
   if dead > 0 or dropped > 0 or retried > 0 then
-    redis.call('HSET', stem .. 'stats', n[4], whole(v[4] + dead), n[5], whole(v[5] + dropped), n[6], whole(v[6] + retried))
+    redis.call('HSET', stem .. 'stats', n[5], whole(v[5] + dead), n[6], whole(v[6] + dropped), n[7], whole(v[7] + retried))
   end
 end
