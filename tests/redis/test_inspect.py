@@ -1,14 +1,9 @@
-"""`unstuck inspect` on real servers: what it finds, what it proves, and that it writes nothing at all."""
+"""`unstuck inspect` on real servers: what it finds, and what two looks prove."""
 
 import itertools
 import json
-import os
-import pty
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,24 +12,12 @@ import redis
 from conformance.benches.rq import RQBench
 from conformance.benches.rq_states import lease_of
 from conformance.benches.unstuck import UnstuckBench
-from support.cli import Ran, run_cli
-from support.json_schema import faults
-from support.ports import free_port
-from support.processes import Process, Processes, child_env
+from support.cli import run_cli
+from support.looking import BRISK, about, inspect, row, run_one
+from support.processes import Processes
 from support.redis_server import RedisServer
 from support.waiting import wait_until
 from unstuck.protocol import Queue, keys
-
-SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "inspect.schema.json").read_text())
-HOSTILE = "[red]a\x1b[31m\x07\u202e\x9b2J\n{b}"
-BRISK = {
-    "UNSTUCK_STUCK_AFTER": "3s",
-    "UNSTUCK_HEARTBEAT_INTERVAL": "1s",
-    "UNSTUCK_ABORT_AFTER": "1500ms",
-    "UNSTUCK_LOCK_TTL": "3s",
-}
-"""Settings that fit the times of the workers here."""
-WRITES = "set del hset hdel sadd srem zadd zrem lpush rpush xadd expire pexpire incr publish spublish script|load eval"
 
 
 @pytest.fixture
@@ -50,33 +33,6 @@ def rq_bench(redis_server: RedisServer, processes: Processes) -> Iterator[RQBenc
     bench._number = itertools.count(1001)  # both benches count what ran by the job's name alone
     yield bench
     bench.client.close()
-
-
-def inspect(url: str, *options: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The document, checked against its schema."""
-    ran = run_cli("inspect", "--redis", url, "--json", *options, env=env)
-    assert ran.code == 0, ran.stderr
-    document: dict[str, Any] = ran.json()
-    assert list(faults(SCHEMA, document)) == []
-    return document
-
-
-def row(document: dict[str, Any], backend: str, queue: str = "mail") -> dict[str, Any]:
-    (found,) = [one for one in document["queues"] if (one["backend"], one["queue"]) == (backend, queue)]
-    return dict(found)
-
-
-def about(document: dict[str, Any], job: str | None) -> dict[str, Any]:
-    (found,) = [one for one in document["findings"] if one["job"] == job]
-    return dict(found)
-
-
-def run_one(bench: Any) -> tuple[str, str, Process]:
-    """A job that a worker runs: (job, worker, process)."""
-    (job,) = bench.enqueue()
-    worker, process = bench.start_worker()
-    bench.wait_until_running(job)
-    return job, worker, process
 
 
 # ── what it finds ──
@@ -312,200 +268,3 @@ def test_a_queue_that_cannot_be_read_does_not_hide_the_others(own: UnstuckBench)
     assert key in row(document, "unstuck", "broken")["error"]
     (finding,) = [one for one in document["findings"] if one["queue"] == "broken"]
     assert (finding["reason"], finding["verdict"], finding["job"]) == ("unreadable", "inconclusive", None)
-
-
-# ── writes nothing ──
-
-
-def test_nothing_is_written_not_even_where_jobs_are_stuck(
-    redis_server: RedisServer, own: UnstuckBench, rq_bench: RQBench
-) -> None:
-    run_one(own)[2].kill_tree()
-    _, worker, process = run_one(rq_bench)
-    process.kill_tree()
-    wait_until(lambda: rq_bench.listeners(worker) == 0, why="its connection is gone")
-    client = redis_server.client(decode_responses=False)
-    before = {key: client.dump(key) for key in client.keys("*")}
-    volatile = {key for key in before if client.ttl(key) != -1}
-    client.config_resetstat()
-    assert len([one for one in inspect(own.url)["findings"] if one["verdict"] == "stuck"]) == 2
-    used = set(redis_server.client().info("commandstats"))
-    after = {key: client.dump(key) for key in client.keys("*")}
-    assert {key: dump for key, dump in before.items() if key in after or key not in volatile} == after
-    written = {f"cmdstat_{name}" for name in WRITES.split()} - {"cmdstat_eval"}
-    assert not used & written
-
-
-def test_a_user_that_may_only_read_is_enough(make_redis: Callable[..., RedisServer], processes: Processes) -> None:
-    server = make_redis()
-    own = UnstuckBench(server, processes)
-    job, _, process = run_one(own)
-    process.send(signal.SIGKILL)
-    for rights in (
-        "~* &* +@read +@connection +@scripting +info +time +pubsub|numsub +pubsub|shardnumsub",
-        "~* &* +@all -@write",
-        "~* &* +@all -@write -@dangerous",
-    ):
-        own.client.execute_command("ACL", "SETUSER", "bob", "reset", "on", ">pw", *rights.split())
-        document = inspect(f"redis://bob:pw@127.0.0.1:{server.port}/0")
-        assert about(document, job)["verdict"] == "stuck", rights
-        assert document["redis"]["version"] == own.client.info("server")["redis_version"]
-        assert document["redis"]["role"] == "master"
-    own.client.close()
-
-
-def test_on_a_replica_connections_are_no_evidence(make_redis: Callable[..., RedisServer], processes: Processes) -> None:
-    server = make_redis()
-    own, theirs = UnstuckBench(server, processes), RQBench(server, processes)
-    run_one(own)
-    run_one(theirs)
-    replica = make_redis(replicaof=("127.0.0.1", str(server.port)))
-    server.wait_for_replicas(1)
-    document = inspect(replica.url)
-    assert document["redis"]["role"] == "slave"
-    assert document["redis"]["gate"] == {"open": False, "reasons": ["readonly"]}
-    assert [one for one in document["findings"] if one["verdict"] == "stuck"] == []
-    assert [(one["running"], one["workers"]) for one in document["queues"]] == [(1, 1), (1, 1)]
-    own.client.close()
-    theirs.client.close()
-
-
-def test_on_a_replica_a_heartbeat_that_is_too_old_is_proof(
-    make_redis: Callable[..., RedisServer], processes: Processes
-) -> None:
-    server = make_redis()
-    own = UnstuckBench(server, processes)
-    job, _, process = run_one(own)
-    process.send(signal.SIGKILL)
-    replica = make_redis(replicaof=("127.0.0.1", str(server.port)))
-    server.wait_for_replicas(1)
-    finding = wait_until(lambda: about(inspect(replica.url, env=BRISK), job), 30, "it is found")
-    assert (finding["verdict"], finding["unchanged_seconds"] >= 3) == ("stuck", True)
-    own.client.close()
-
-
-# ── refused ──
-
-
-def refused(ran: Ran, code: int) -> str:
-    assert ran.code == code
-    assert ran.stdout == ""
-    assert ran.stderr.count("\n") == 1, ran.stderr
-    return ran.stderr
-
-
-def test_a_redis_that_is_not_there_is_one_sentence(make_redis: Callable[..., RedisServer]) -> None:
-    said = refused(run_cli("inspect", "--json", "--redis", f"redis://127.0.0.1:{free_port()}"), 3)
-    assert "refused the connection" in said
-
-
-def test_a_wrong_password_is_one_sentence_without_the_password(make_redis: Callable[..., RedisServer]) -> None:
-    server = make_redis(password="right")
-    said = refused(run_cli("inspect", "--json", "--redis", f"redis://:hush@127.0.0.1:{server.port}"), 3)
-    assert "refused the user name or password" in said
-    assert "hush" not in said
-
-
-def test_a_user_without_any_rights_is_one_sentence(make_redis: Callable[..., RedisServer]) -> None:
-    server = make_redis()
-    server.client().execute_command("ACL", "SETUSER", "bob", "reset", "on", ">pw", "+ping")
-    said = refused(run_cli("inspect", "--redis", f"redis://bob:pw@127.0.0.1:{server.port}"), 3)
-    assert "does not give this user the right to" in said
-
-
-def test_a_user_with_rights_to_our_keys_alone_sees_ours_and_is_told(make_redis: Callable[..., RedisServer]) -> None:
-    server = make_redis()
-    client = server.client()
-    Queue(client, "mail").enqueue({})
-    rights = "~unstuck:* &unstuck:* +@all -@write"
-    client.execute_command("ACL", "SETUSER", "bob", "reset", "on", ">pw", *rights.split())
-    document = inspect(f"redis://bob:pw@127.0.0.1:{server.port}")
-    assert [one["backend"] for one in document["queues"]] == ["unstuck"]
-    (finding,) = [one for one in document["findings"] if one["reason"] == "unreadable"]
-    assert (finding["backend"], finding["queue"]) == ("rq", "")
-
-
-@pytest.mark.parametrize("window", ["5", "soon", "-1s", "2h"])
-def test_a_window_without_sense_is_wrong_usage(window: str) -> None:
-    assert "--window" in refused(run_cli("inspect", f"--window={window}"), 2)
-
-
-# ── for people ──
-
-
-def test_people_are_told_what_is_stuck_why_and_what_to_do(own: UnstuckBench, rq_bench: RQBench) -> None:
-    own.enqueue(queue="other")
-    job, worker, process = run_one(rq_bench)
-    process.kill_tree()
-    wait_until(lambda: rq_bench.listeners(worker) == 0, why="its connection is gone")
-    lines = run_cli("inspect", "--redis", own.url).stdout.splitlines()
-    assert lines[0] == "1 stuck job in 1 of 2 queues, 2 other findings"
-    assert lines[1].startswith("Redis ")
-    assert f"master at {own.url}" in lines[1]
-    table = [line for line in lines if line.startswith(("backend", "rq ", "unstuck "))]
-    head = table[0]
-    assert head.split() == [
-        "backend",
-        "queue",
-        "waiting",
-        "oldest",
-        "running",
-        "workers",
-        "stuck",
-        "dead",
-        "mode",
-        "interval",
-    ]
-    for name in ("waiting", "running", "workers", "stuck", "dead"):
-        assert all(line[head.index(name) + len(name) - 1].isdigit() for line in table[1:]), name
-    text = "\n".join(lines)
-    assert f"stuck  rq/mail  job {job}, worker {worker}" in text
-    assert "  why    worker_gone: " in text
-    assert "  since  nothing of it has changed for " in text
-    assert "  would  be put back into its queue (rescue 1 of 3)" in text
-    assert '    - {backend: rq, queue: "mail", mode: reclaim}  # RQ cannot refuse a late attempt' in text
-    assert "or once, now: unstuck sweep --mode reclaim --queue rq/mail" in text
-
-
-def test_hostile_names_are_shown_as_text(redis_client: redis.Redis, redis_url: str) -> None:
-    redis_client.sadd("rq:queues", f"rq:queue:{HOSTILE}", f"rq:queue:{'x' * 300}")
-    redis_client.lpush(f"rq:queue:{HOSTILE}", HOSTILE)
-    document = inspect(redis_url)
-    assert row(document, "rq", HOSTILE)["waiting"] == 1
-    ran = run_cli("inspect", "--redis", redis_url, env={"COLUMNS": "100"})
-    assert ran.code == 0
-    assert not set("\x1b\x07\u202e\x9b") & set(ran.stdout + ran.stderr)
-    assert r"[red]a\x1b[31m\x07\u202e\x9b2J\n{b}" in ran.stdout
-    assert "…" in ran.stdout
-    assert max(len(line) for line in ran.stdout.splitlines() if line.startswith(("rq", "backend"))) <= 100
-    raw = run_cli("inspect", "--redis", redis_url, "--json").stdout
-    assert raw.isascii()
-
-
-def on_a_terminal(*args: str) -> str:
-    """What a command shows on a terminal, its progress included."""
-    ours, theirs = pty.openpty()
-    env = {**child_env({"NO_COLOR": None}), "TERM": "xterm-256color", "COLUMNS": "100"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "unstuck", *args], stdout=theirs, stderr=theirs, stdin=theirs, env=env
-    ) as process:
-        os.close(theirs)
-        said = b""
-        try:
-            while part := os.read(ours, 4096):
-                said += part
-        except OSError:
-            pass  # the other end is closed
-        assert process.wait() == 0
-    os.close(ours)
-    return said.decode()
-
-
-def test_colours_and_progress_are_for_a_terminal_alone(own: UnstuckBench) -> None:
-    run_one(own)[2].kill_tree()
-    said = on_a_terminal("inspect", "--redis", own.url)
-    assert "looked once; looking again in" in said
-    assert "\x1b[1;31m1 stuck job in 1 of 1 queue" in said
-    piped = run_cli("inspect", "--redis", own.url, env={"NO_COLOR": None, "TERM": "xterm-256color"})
-    assert "\x1b" not in piped.stdout
-    assert piped.stderr == ""

@@ -12,13 +12,13 @@ from conformance.benches.rq import RQBench
 from conformance.benches.unstuck import UnstuckBench
 from support.cli import run_cli
 from support.json_schema import faults
+from support.looking import SCHEMA, about, run_one
 from support.ports import free_port
 from support.processes import Process, Processes
 from support.redis_server import RedisServer
 from support.waiting import wait_until
 from unstuck.protocol import keys
 
-SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "inspect.schema.json").read_text())
 BRISK = {
     "UNSTUCK_STUCK_AFTER": "3s",
     "UNSTUCK_HEARTBEAT_INTERVAL": "1s",
@@ -51,18 +51,6 @@ def sweep(url: str, *options: str, env: Mapping[str, str] | None = None) -> dict
     document: dict[str, Any] = ran.json()
     assert list(faults(SCHEMA, document)) == []
     return document
-
-
-def about(document: dict[str, Any], job: str) -> dict[str, Any]:
-    (found,) = [one for one in document["findings"] if one["job"] == job]
-    return dict(found)
-
-
-def run_one(bench: Any) -> tuple[str, str, Process]:
-    (job,) = bench.enqueue()
-    worker, process = bench.start_worker()
-    bench.wait_until_running(job)
-    return job, worker, process
 
 
 def kill(bench: Any) -> tuple[str, str]:
