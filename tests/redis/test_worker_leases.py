@@ -78,6 +78,17 @@ class TestKept:
         bench.until_state("one", "done")
 
 
+    def test_a_worker_that_starts_while_memory_is_full_drains_the_queue(self, make_redis, redis_server, processes):
+        bench = WorkerBench(make_redis(), processes, told=redis_server)
+        for n in range(3):
+            bench.put(f"job{n}")
+        bench.client.delete(keys.QUEUES)
+        bench.client.config_set("maxmemory", 1)
+        bench.worker("quick")
+        bench.heard("ran", count=3)
+        wait_until(lambda: bench.stats().get("completed") == 3, why="all are completed")
+
+
 class TestLost:
     @pytest.mark.parametrize("isolate", ["thread", "process"])
     def test_a_reclaimed_attempt_is_told_every_call_raises_and_the_next_attempt_runs(self, bench, isolate):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from unstuck.connections import text
-from unstuck.errors import LeaseLost, Refused
+from unstuck.errors import LeaseLost, Refused, classify
 from unstuck.protocol import keys, scripts
 from unstuck.protocol.limits import Limits
 
@@ -233,7 +233,13 @@ class Queue:
         if now - self._announced < ANNOUNCE_EVERY_SECONDS:
             return
         with self._announcing:
-            self.client.sadd(keys.QUEUES, self.name)
+            try:
+                self.client.sadd(keys.QUEUES, self.name)
+            except Exception as error:
+                # A full Redis must be able to drain; the name is told as soon as there is room.
+                if classify(error) != "oom":
+                    raise
+                return
             self._announced = now
 
     # -- taking ----------------------------------------------------------------------------------------------------

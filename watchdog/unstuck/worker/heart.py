@@ -140,12 +140,23 @@ class Heart:
             say(logging.WARNING, "registered_again", "its record had lapsed", queue=self.queue.name, worker=self.worker)
         if not registered or control != self._control_told or self.beats % RECORD_EVERY_BEATS == 0:
             ttl = self.record_ttl_ms
-            self.queue.register(self.worker, control=control, record_ttl_ms=ttl, record=self._record())
+            published = self.queue.register(self.worker, control=control, record_ttl_ms=ttl, record=self._record())
             self._control_told = control
+            self._heed_threshold(published)
         for attempt in list(self._aborted.values()):
             answer = self.queue.release(attempt.lease, "abort")
             say(logging.INFO, "abort_reported", reason=answer, **attempt.names)
             self._settle(attempt)
+
+    def _heed_threshold(self, published_ms: int) -> None:
+        """The agent's stuck_after may have changed since the start."""
+        if published_ms and published_ms != self.record_ttl_ms:
+            self.record_ttl_ms = published_ms
+            if self.abort_after * 1000 >= published_ms:
+                detail = (
+                    f"abort_after {self.abort_after:g} s is not below the agent's new stuck_after {published_ms} ms"
+                )
+                say(logging.WARNING, "threshold_too_low", detail, queue=self.queue.name, worker=self.worker)
 
     def _beat_for(self, attempts: Sequence[Attempt], started: float) -> bool:
         progress = {one.lease.id: one.take_progress() for one in attempts}

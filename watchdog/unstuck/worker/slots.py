@@ -59,6 +59,7 @@ class Slot(threading.Thread):
         self.runner = runner
         self.waiter = waiter
         self.attempt: Attempt | None = None
+        self.died = False
         self._unanswered: tuple[str, float] | None = None  # a claim's operation id, and when it was first sent
 
     def run(self) -> None:
@@ -67,6 +68,7 @@ class Slot(threading.Thread):
         except LetGo:
             pass
         except BaseException:  # noqa: BLE001  said, and the worker stops
+            self.died = True
             log.exception("slot_died", extra={"fields": {"worker": self.shared.worker, "slot": self.slot}})
         finally:
             self.runner.kill()

@@ -206,6 +206,8 @@ class Worker:
         self.heart.stop()
         self.control.stop()
         say(logging.INFO, "stopped", queue=self.queue.name, worker=self.id, **dict(self.shared.counts))
+        if any(slot.died for slot in self.slots):
+            raise UnstuckError("a slot of the worker ended by a fault of unstuck itself: see `slot_died` in the log")
         if unreported:
             raise RedisUnavailable(
                 f"{len(unreported)} running jobs could not be released: {', '.join(unreported[:5])}; the agent will find them"
