@@ -162,6 +162,7 @@ class Fleet:
 
     capability = Capability.RECLAIM
     least_stuck_after = 0.0
+    least_gone_after = 0.0
 
     def __init__(self, backend: str) -> None:
         self.backend = backend

@@ -123,15 +123,16 @@ def test_it_stays_closed_for_a_whole_window_after_a_cause_was_last_seen(guard: G
     assert open_after(guard) == pytest.approx(WINDOW, abs=INTERVAL)
 
 
-def test_a_young_redis_is_distrusted_until_it_is_a_window_old_and_for_a_window_more() -> None:
-    guard = Guard(server=replace(HEALTHY, uptime=0.0)).look
-    guarding = guard.__self__  # type: ignore[attr-defined]
+def test_a_young_redis_is_distrusted_until_it_is_a_window_old_and_no_longer() -> None:
+    guard = Guard(server=replace(HEALTHY, uptime=0.0))
     seconds = 0.0
-    while not guarding.gate.state.open:
+    while not guard.gate.state.open:
         seconds += INTERVAL
-        guard(uptime=seconds)
+        guard.look(uptime=seconds)
+        assert guard.gate.trustworthy_memory, "waiting for its age spoils nothing that was watched"
+        assert guard.gate.steady(guard.clock.monotonic()) <= seconds
         assert seconds < 4 * WINDOW
-    assert seconds >= WINDOW
+    assert WINDOW <= seconds <= WINDOW + 2 * INTERVAL
 
 
 def test_a_demoted_redis_that_becomes_primary_again_is_distrusted_for_a_window(guard: Guard) -> None:

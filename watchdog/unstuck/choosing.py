@@ -95,6 +95,7 @@ class Narrowed:
         self.backend: str = adapter.backend
         self.capability: Capability = adapter.capability
         self.least_stuck_after: float = adapter.least_stuck_after
+        self.least_gone_after: float = adapter.least_gone_after
         self._adapter = adapter
         self._choice = choice
 

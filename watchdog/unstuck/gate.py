@@ -7,6 +7,7 @@ own; the caller hands in a `ServerSnapshot` and monotonic seconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -67,8 +68,6 @@ class Gate:
             causes |= changes(self.last, server, now - self.last_at)
             if now - self.last_at > 2 * self.interval:
                 causes.add("late")
-        if server.uptime < self.window:
-            causes.add("young")
         since = now if self.watching_since is None else self.watching_since
         return replace(self, watching_since=since, last=server, last_at=now)._closed(causes, now)
 
@@ -85,6 +84,9 @@ class Gate:
         for cause in causes:
             until[cause] = now + self.window
         reasons = dict(until)
+        up = self._uptime(now)
+        if 0 <= up < self.window:  # below zero: its clock was set back since it started, which `clock` has told
+            reasons["young"] = now + self.window - up
         if self.watching_since is None:
             reasons["watching"] = now + self.window
         elif now - self.watching_since < self.window:
@@ -96,17 +98,24 @@ class Gate:
         )
         return replace(self, closed_until=until, trouble_at=now if causes else self.trouble_at, state=state)
 
+    def _uptime(self, now: float) -> float:
+        """Seconds for which Redis has been up, as far as is known; infinite where nothing is known."""
+        if self.last is None or self.last_at is None:
+            return math.inf
+        return self.last.uptime + (now - self.last_at)
+
     def steady(self, now: float) -> float:
-        """Seconds for which this agent has watched without a gap and without any cause."""
+        """Seconds for which this agent has watched a Redis that was up, without a gap and without any cause."""
         if self.watching_since is None:
             return 0.0
         begun = self.watching_since if self.trouble_at is None else max(self.watching_since, self.trouble_at)
-        return max(0.0, now - begun)
+        up = self._uptime(now)
+        return max(0.0, min(now - begun, up if up >= 0 else math.inf))
 
     @property
     def trustworthy_memory(self) -> bool:
-        """Whether what was watched so far still counts: only the wait for a full window does not spoil it."""
-        return set(self.state.reasons) <= {"watching"}
+        """Whether what was watched so far still counts: waiting for a full window does not spoil it."""
+        return set(self.state.reasons) <= {"watching", "young"}
 
 
 def present_causes(server: ServerSnapshot) -> set[str]:

@@ -65,6 +65,10 @@ class Notary:
             board.judged(*judged.place, judged.verdicts)
             board.braked(*judged.place, brake_of(judged))
         board.swept()
+        for backend, refused in sweep.unread.items():
+            self.failed(f"look {backend}", refused)
+        for backend in {backend for backend, _ in self._known} - set(sweep.unread):
+            self.recovered(f"look {backend}")
         self.happened(self._narrator.judged(sweep))
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:

@@ -36,6 +36,8 @@ class Adapter(Protocol):
     capability: Capability
     least_stuck_after: float
     """Seconds: thresholds below the system's own heartbeat make no sense and are raised to this."""
+    least_gone_after: float
+    """Seconds: the system's own workers need so long to come back after a cut connection; a lower gone_after is raised."""
 
     def discover(self) -> Sequence[str]:
         """Names of the queues of this system that exist now, sorted. No SCAN: only the system's own registries.

@@ -150,7 +150,7 @@ class Pass:
             self._sweeper.failed(error)
             return error, False
         if self.last is None:
-            self._youth = max(0.0, self._settings.stuck_after - sweep.server.uptime)
+            self._youth = max(0.0, self._settings.stuck_after - max(0.0, sweep.server.uptime))
         self.last = sweep
         for judged in sweep.queues:
             if judged.place not in self._watches:

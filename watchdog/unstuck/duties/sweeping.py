@@ -8,7 +8,7 @@ closes for a whole window, and everything that was watched is forgotten.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
@@ -19,7 +19,17 @@ from unstuck.config import OWN, QueueSettings, Settings
 from unstuck.connections import text
 from unstuck.errors import classify
 from unstuck.gate import Gate
-from unstuck.model import Capability, GateState, Mode, QueueSnapshot, Reason, ServerSnapshot, Standing, Verdict
+from unstuck.model import (
+    Capability,
+    GateState,
+    Mode,
+    QueueSnapshot,
+    Reason,
+    ServerSnapshot,
+    SideFinding,
+    Standing,
+    Verdict,
+)
 from unstuck.protocol import keys
 from unstuck.queue import Adapter, Limits
 from unstuck.server import read_server
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
 
     from unstuck.clock import Clock
 
+NOTHING_FINISHES_AFTER_SECONDS = 600.0
 MOST_WATCHED = 1_000_000  # attempts remembered over all queues; beyond, a queue's look counts as truncated
 Place = tuple[str, str]  # backend, queue
 
@@ -58,6 +69,7 @@ class Sweep:
     gate: GateState
     queues: tuple[Judged, ...]
     at: float  # monotonic seconds
+    unread: Mapping[str, Exception] = field(default_factory=dict)  # backend -> why it could not be looked at
 
 
 def limits_of(settings: QueueSettings) -> Limits:
@@ -101,6 +113,7 @@ class Sweeper:
         self._brakes: dict[Place, Brake] = {}
         self._released: dict[Place, int] = {}
         self._due: dict[Place, float] = {}
+        self._finished: dict[Place, tuple[int, float]] = {}  # attempts ended so far, since when no more
         self.gate = Gate(window=settings.stuck_after, interval=settings.sweep_interval)
 
     def begin_watch(self) -> None:
@@ -129,9 +142,17 @@ class Sweeper:
         self._exchanged("info", now - begun)
         self.gate = self.gate.assess(server, now)
         judged = []
+        unread = {}
         for adapter in self._adapters:
-            judged += self._adapter(adapter)
-        return Sweep(server, self.gate.state, tuple(judged), self._clock.monotonic())
+            try:
+                judged += self._adapter(adapter)
+            except ResponseError as refused:
+                # Redis is there and refuses this one system (no rights, a registry of the wrong type): the others go on.
+                if classify(refused) not in ("noperm", "wrongtype"):
+                    raise
+                unread[adapter.backend] = refused
+                self._forget(adapter.backend, set())
+        return Sweep(server, self.gate.state, tuple(judged), self._clock.monotonic(), unread)
 
     def _adapter(self, adapter: Adapter) -> list[Judged]:
         begun = self._clock.monotonic()
@@ -145,11 +166,32 @@ class Sweeper:
             return []
         snapshots = adapter.look(due)
         self._exchanged("look", self._clock.monotonic() - begun)
-        gone = [place for place in self._memory if place[0] == adapter.backend and place[1] not in every]
-        for place in gone:
+        self._forget(adapter.backend, set(every))
+        gone_after = adapter.least_gone_after
+        return [self._judge(self._stalling(one), every[one.queue], gone_after) for one in snapshots]
+
+    def _forget(self, backend: str, but: set[str]) -> None:
+        """Forget what was watched of a backend's queues that are not there any more."""
+        for place in [place for place in self._memory if place[0] == backend and place[1] not in but]:
             self._memory.pop(place, None)
             self._brakes.pop(place, None)
-        return [self._judge(snapshot, every[snapshot.queue]) for snapshot in snapshots]
+            self._finished.pop(place, None)
+
+    def _stalling(self, snapshot: QueueSnapshot) -> QueueSnapshot:
+        """The snapshot, with a finding if its queue has been running work for long while nothing finishes."""
+        if snapshot.totals is None or snapshot.error:
+            return snapshot
+        place, now = (snapshot.backend, snapshot.queue), self._clock.monotonic()
+        ended = snapshot.totals.completed + snapshot.totals.failed
+        before, since = self._finished.get(place, (ended, now))
+        if ended != before or not snapshot.running or not self.gate.trustworthy_memory:
+            since = now
+        self._finished[place] = ended, since
+        if now - since < NOTHING_FINISHES_AFTER_SECONDS:
+            return snapshot
+        detail = f"{snapshot.running} jobs run, and none has finished for {now - since:.0f} s"
+        found = SideFinding("nothing_finishes", detail, count=snapshot.running)
+        return replace(snapshot, side_findings=(*snapshot.side_findings, found))
 
     def _named(self, backend: str) -> list[str]:
         return [rule.queue for rule in self._settings.queues if rule.backend == backend and rule.exact]
@@ -162,13 +204,14 @@ class Sweeper:
         self._due[backend, name] = now + rules.sweep_interval
         return True
 
-    def _judge(self, snapshot: QueueSnapshot, settings: QueueSettings) -> Judged:
+    def _judge(self, snapshot: QueueSnapshot, settings: QueueSettings, least_gone_after: float) -> Judged:
         place = snapshot.backend, snapshot.queue
         if snapshot.error:
             self._memory.pop(place, None)
             return Judged(snapshot, settings)
         now = self._clock.monotonic()
-        rules = judging.Rules(settings.gone_after, settings.confirm_after, settings.deadline.grace)
+        gone_after = max(settings.gone_after, least_gone_after)
+        rules = judging.Rules(gone_after, settings.confirm_after, settings.deadline.grace)
         verdicts, memory = judging.judge(
             snapshot,
             self._memory.get(place, {}),

@@ -35,6 +35,7 @@ TRANSACTION: Final = 20  # jobs per MULTI: about 200 µs of Redis each, and nobo
 HOLD_MS: Final = 10_000  # of RQ's cleaner lock; a batch takes milliseconds, this is for our own death in between
 RESCUES_LIFE_MS: Final = 72 * 3_600_000
 RQ_FAILURE_TTL: Final = 31_536_000  # seconds, RQ's default
+LEAST_GONE_AFTER: Final = 5.0  # a cut subscription comes back after a pause of 2 s in RQ's worker
 STRANDED_AFTER: Final = 1.0  # seconds that a popped job may need to start before it is reported
 
 _RECLAIM: Final = "reclaim_rq.lua"
@@ -55,6 +56,7 @@ class RQAdapter:
     backend: str = "rq"
     capability: Capability = Capability.RECLAIM
     least_stuck_after: float = LEAST_STUCK_AFTER
+    least_gone_after: float = LEAST_GONE_AFTER
 
     def __init__(self, client: Redis, prefix: str = "rq") -> None:
         if client.get_connection_kwargs().get("decode_responses"):

@@ -52,6 +52,7 @@ class UnstuckAdapter:
     backend = "unstuck"
     capability = Capability.RECLAIM
     least_stuck_after = 0.0
+    least_gone_after = 0.0
 
     def __init__(self, reading: Redis, scripting: Redis) -> None:
         self._reading = reading
@@ -199,7 +200,9 @@ def _lease(row: Sequence[Any], now: int, limits: Limits) -> Lease:
     body = state == "active" and bool(token)
     held = Lock.HELD if lock_ttl != -2 else Lock.MISSING
     connection = {1: Presence.PRESENT, 0: Presence.ABSENT}.get(listening, Presence.UNKNOWN)
-    age = max(0.0, (now - last) / 1000) if last is not None and body else None
+    # A beat further ahead than that was written before Redis' clock was set back: only watching tells how old it is.
+    datable = last is not None and last < now + threshold * 1000
+    age = max(0.0, (now - last) / 1000) if last is not None and datable and body else None
     evidence: dict[str, str | int | float] = {"state": state or "no body", "lock_pttl_ms": lock_ttl}
     told = (("attempt", attempt), ("rescues", rescues), ("cancelled_at", cancelled))
     evidence |= {field: value for field, value in told if value}

@@ -73,6 +73,21 @@ for from = 1, #names, 2000 do
     if counts[i] == 0 then gone[#gone + 1] = name end
   end
 end
+local records = {}
+local function record_of(worker)
+  if records[worker] == nil then
+    local body = redis.pcall('HMGET', stem .. 'worker:' .. worker, 'since', 'control')
+    records[worker] = {not body.err and body[1] and 1 or 0, not body.err and body[2] == '1' and 1 or 0}
+  end
+  return records[worker]
+end
+for i = 1, #gone do -- it had said that it is subscribed, and is not: its process is gone, whatever its last beat
+  local beat = redis.call('ZSCORE', workers, gone[i])
+  if beat and tonumber(beat) > now - stuck_after and record_of(gone[i])[2] == 1 then
+    live = live - 1
+    if redis.call('EXISTS', stem .. 'held:' .. gone[i]) == 1 then busy = busy - 1 end
+  end
+end
 put('workers', {live, busy, #names / 2})
 
 -- What polls, by the records of at most 200 live workers: slots, and the interval that each applies.
@@ -111,14 +126,6 @@ local silent = redis.call('ZRANGEBYSCORE', active, '-inf', now - stuck_after, 'L
 add(silent)
 -- Beats of the future: Redis' clock was set back. Who is alive beats anew at once; who is not is judged by the watch alone.
 if offset == 0 then add(redis.call('ZRANGEBYSCORE', active, now + stuck_after, '+inf', 'LIMIT', 0, page)) end
-local records = {}
-local function record_of(worker)
-  if records[worker] == nil then
-    local body = redis.pcall('HMGET', stem .. 'worker:' .. worker, 'since', 'control')
-    records[worker] = {not body.err and body[1] and 1 or 0, not body.err and body[2] == '1' and 1 or 0}
-  end
-  return records[worker]
-end
 local more = #silent == page
 if offset == 0 then
   add(redis.call('ZRANGEBYSCORE', stem .. 'deadlines', '-inf', now - grace, 'LIMIT', 0, page))
