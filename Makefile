@@ -17,6 +17,7 @@ export VENV PYTHON
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
 	@echo "make bench   measures us beside other queue systems; figures in bench/README.md"
+	@echo "make alerts  makes the alert rules and their table from templates and thresholds"
 	@echo "make lock    pins the dependencies anew (make lock UPGRADE=1: the newest of all)"
 	@echo "make format  formats the code"
 	@echo "make clean   removes what the tools leave behind, the virtual environment included"
@@ -53,6 +54,11 @@ test: setup lint
 bench:
 	@tools/venv test
 	@bench/run $(ARGS)
+
+.PHONY: alerts
+alerts:
+	@tools/venv test
+	$(BIN)/python -m unstuck_exporters.rules alerts docs/alerts.md
 
 .PHONY: lock
 lock:
