@@ -71,6 +71,9 @@ AT_ONCE: dict[str, dict[str, Any]] = {
     "late": {"after": 2 * INTERVAL + 0.1},
 }
 
+# A Redis that is merely young has done no harm yet: the gate waits for its age, and what was watched counts.
+TROUBLE = {cause: look for cause, look in AT_ONCE.items() if cause != "young"}
+
 
 @pytest.mark.parametrize("cause", AT_ONCE)
 def test_each_cause_closes_the_gate_in_the_look_that_shows_it(guard: Guard, cause: str) -> None:
@@ -206,9 +209,9 @@ class TestSteadiness:
         guard.look(3.0)
         assert guard.gate.steady(guard.clock.monotonic()) == 3.0
 
-    @pytest.mark.parametrize("cause", AT_ONCE)
+    @pytest.mark.parametrize("cause", TROUBLE)
     def test_any_trouble_sets_it_back(self, guard: Guard, cause: str) -> None:
-        guard.look(**AT_ONCE[cause])
+        guard.look(**TROUBLE[cause])
         assert guard.gate.steady(guard.clock.monotonic()) == 0.0
 
     def test_a_failed_exchange_or_a_new_watch_sets_it_back(self, guard: Guard) -> None:
@@ -224,7 +227,7 @@ def test_it_says_when_it_would_open(guard: Guard) -> None:
     assert guard.gate.state.opens_in == pytest.approx(WINDOW - INTERVAL)
 
 
-@given(st.lists(st.tuples(st.sampled_from([None, None, *AT_ONCE]), st.floats(0.1, 2 * INTERVAL - 0.1)), max_size=60))
+@given(st.lists(st.tuples(st.sampled_from([None, None, *TROUBLE]), st.floats(0.1, 2 * INTERVAL - 0.1)), max_size=60))
 def test_it_is_open_exactly_when_no_cause_was_seen_for_a_window(looks: list[tuple[str | None, float]]) -> None:
     guard = Guard().opened()
     last_cause = float("-inf")
