@@ -46,6 +46,7 @@ class Tally:
     reruns: int = 0  # rescued because a failover had lost the end of the attempt
     detection: dict[str, dict[str, float]] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
+    found: list[dict[str, Any]] = field(default_factory=list)  # each rescue
     more: dict[str, Any] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
 
@@ -134,6 +135,8 @@ def judge_rescues(
         fast = event.cause == Reason.WORKER_GONE
         name = "killed, connection gone" if fast else f"{kind}, silent"
         found[name].append((event.at - since, counted))
+        lasted = round(event.at - since, 2), round(counted, 2)
+        tally.found.append({"job": event.job, "at": event.at, "kind": kind, "cause": event.cause, "lasted": lasted})
         bound = times.bound_gone if fast else times.bound_stuck
         if counted > bound + READING_SECONDS:
             tally.late.append(

@@ -35,7 +35,12 @@ REDIS_FAULTS = (
     "client kill normal",
     "client kill pubsub",
 )
-CLOCK_FAULTS = ("redis clock +1 h", "redis clock -1 h")
+CLOCK_FAULTS = (
+    "redis clock +1 h",
+    "redis clock -1 h",
+    "redis clock +1 h, a worker killed, and back",
+    "redis clock +1 h, leader killed, and back",
+)
 AGENT_FAULTS = (
     "leader killed",
     "leader stopped",
@@ -64,6 +69,7 @@ class Faults:
         self.outages: list[Span] = []
         self.played: list[tuple[float, str]] = []
         self.trouble: list[str] = []
+        self._ahead = 0  # seconds by which the clock of Redis is ahead
         self._replace = replace
         self._choice = random.Random(seed)
         self._workers_choice = random.Random(seed + 1)
@@ -83,6 +89,8 @@ class Faults:
             "client kill pubsub": lambda: self._cut("pubsub"),
             "redis clock +1 h": lambda: self._server_clock(HOUR),
             "redis clock -1 h": lambda: self._server_clock(-HOUR),
+            "redis clock +1 h, a worker killed, and back": lambda: self._there_and_back(self._worker_killed),
+            "redis clock +1 h, leader killed, and back": lambda: self._there_and_back(self._leader_killed),
             "leader killed": self._leader_killed,
             "leader stopped": self._leader_stopped,
             "leader stopped in mid-rescue": self._leader_stopped_in_rescue,
@@ -109,7 +117,7 @@ class Faults:
         while not until.wait(chance.uniform(1.0, 3.5)):
             name = chance.choices(WORKER_FAULTS, WORKER_WEIGHTS)[0]
             which, long, short = chance.random(), chance.uniform(0.6, 1.6), chance.uniform(0.2, 1.0)
-            if self.hold_workers.is_set():
+            if self.hold_workers.is_set() or self.gates.brakes():  # a brake waits for signs of life to cease
                 continue
             clock = "clock" in name
             candidates = [one for one in self.stage.of("worker") if not one.busy and (one.clock or not clock)]
@@ -203,11 +211,24 @@ class Faults:
             time.sleep(self._choice.uniform(0.05, 0.5))
 
     def _server_clock(self, seconds: int) -> None:
+        """Set the clock of Redis for good; libfaketime looks at its file once a second."""
         assert self.stage.server_clock
-        write_whole(self.stage.server_clock, f"{seconds:+d}")
-        time.sleep(self._outage + 1)
-        write_whole(self.stage.server_clock, "+0")
+        self._ahead += seconds
+        write_whole(self.stage.server_clock, f"{self._ahead:+d}")
         time.sleep(1.5)
+
+    def _there_and_back(self, meanwhile: Callable[[], None]) -> None:
+        self._server_clock(HOUR)
+        time.sleep(2 * self.stage.times.heartbeat)  # what is written now is of the future afterwards
+        meanwhile()
+        self._server_clock(-HOUR)
+
+    def _worker_killed(self) -> None:
+        ready = [one for one in self.stage.of("worker") if not one.busy]
+        if ready:
+            member = self._choice.choice(ready)
+            member.kill()
+            self._replace(member)
 
     # -- agents
 

@@ -45,7 +45,7 @@ class Load(threading.Thread):
     def _next(self) -> tuple[str, dict[str, Any]]:
         chance = self._chance
         scale = min(1.0, 12 / self._rate)
-        if chance.random() < 0.1 * scale:
+        if chance.random() < 0.06 * scale:
             kind = chance.choice(("hold", "polite"))
             return ISOLATED, {"kind": kind, "ms": round(chance.uniform(300, 3500))}
         kind = chance.choices(("polite", "stubborn", "spin", "fails"), (10, 6, 1, 1))[0]
@@ -312,8 +312,9 @@ def drain(stage: Stage, notes: list[str]) -> None:
             before, quiet_since = now, time.monotonic()
         if time.monotonic() - quiet_since > 10 and stage.server_clock and not hour_passed:
             hour_passed = True
+            ahead = int(stage.server_clock.read_text())
             notes.append(f"left for an hour later, by a clock that had run ahead: {now}")
-            write_whole(stage.server_clock, "+3700")
+            write_whole(stage.server_clock, f"{ahead + 3700:+d}")
         time.sleep(0.2)
     notes.append(f"not drained within {DRAIN_SECONDS:g} s: {before}")
 
