@@ -83,7 +83,6 @@ WORKING: Final[Commands] = (
     ("SADD", "unstuck:queues", "x"),
     ("RPOP", _Q + "pending"),
     ("SADD", _Q + "held:x", "x"),
-    ("PERSIST", _Q + "job:x"),
     ("BLPOP", _Q + "wake", "1"),
     ("SSUBSCRIBE", _Q + "control:x"),
 )
