@@ -56,8 +56,9 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Ask once; the exit status."""
     from unstuck.errors import ConfigurationError
 
+    url = arguments[0] if arguments else ""
     try:
-        url = arguments[0] if arguments else address(environ)
+        url = url or address(environ)
         status, line = ask(url)
     except (ConfigurationError, ValueError) as error:
         return _tell(str(error), 2)
