@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from unstuck.connections import text
 from unstuck.errors import Refused, StampMoved
 from unstuck.protocol import keys, scripts
-from unstuck.protocol.client import encode
+from unstuck.protocol.values import encode
 
 if TYPE_CHECKING:
     from unstuck.protocol.client import Queue

@@ -1,4 +1,4 @@
-"""The Python client of our own queue: `Queue` to put, take, cancel and look; `Lease` for one attempt in hand.
+"""The Python client of our own queue: `Queue` to put, take, cancel and look.
 
 What may go wrong: a call may be carried out although its reply is lost. Every mutating call therefore carries an operation
 id chosen before it is sent, so that redis-py (or you) may send it again and get the first answer. Any client of redis-py
@@ -7,115 +7,31 @@ will do; `unstuck.connections.Connections.scripting()` has the retries set on pu
 
 from __future__ import annotations
 
-import json
-import random
 import secrets
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from unstuck.connections import text
-from unstuck.errors import LeaseLost, Refused, classify
+from unstuck.errors import Refused, classify
 from unstuck.protocol import keys, scripts
+from unstuck.protocol.leases import Claim, Enqueued, Lease, Terms
 from unstuck.protocol.limits import Limits
+from unstuck.protocol.values import (
+    MAX_ERROR_BYTES,
+    MAX_PAYLOAD_BYTES,
+    MAX_PROGRESS_BYTES,
+    clip,
+    encode,
+    jitter_thousandths,
+    milliseconds,
+)
 
 if TYPE_CHECKING:
     from redis import Redis
 
-MAX_PAYLOAD_BYTES = 1_048_576
-MAX_PROGRESS_BYTES = 1_024
-MAX_ERROR_BYTES = 4_096
 ANNOUNCE_EVERY_SECONDS = 3_600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """On what terms a worker holds its jobs; milliseconds. Stored with each attempt so that it is judged by them."""
-
-    lock: Literal["ttl", "none"] = "ttl"  # none: optimistic mode
-    lock_ttl_ms: int = 30_000
-    heartbeat_ms: int = 5_000
-    abort_after_ms: int = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueued:
-    """Answer of an enqueue: `created` is False when a job of that id was there already (with the given state)."""
-
-    id: str
-    created: bool
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Answer of a claim without a job: wait, at most until `next_due_ms` (server time; None: nothing scheduled)."""
-
-    next_due_ms: int | None
-    now_ms: int
-    again: bool = False  # bad ids were put into quarantine: claim again at once
-
-
-@dataclass(slots=True)
-class Lease:
-    """One current attempt in hand. `payload` is the JSON text; `decoded()` parses it.
-
-    Methods raise `LeaseLost` once the token is not current any more; then nothing of the job was changed.
-    """
-
-    queue: Queue
-    id: str
-    token: str
-    attempt: int
-    payload: str
-    worker: str
-    slot: str
-    claimed_ms: int  # server time
-    rescues: int = 0
-    failures: int = 0
-    expected_by_ms: int | None = None
-    version: int = 0
-    cancelled: bool = field(default=False)
-
-    def decoded(self) -> Any:
-        """The payload as Python objects. Raises `json.JSONDecodeError` where it is not JSON."""
-        return json.loads(self.payload)
-
-    def heartbeat(self, progress: str = "") -> None:
-        """Renew index, lock and heartbeat time; sets `cancelled` if somebody asked for that."""
-        (answer,) = self.queue.heartbeat(self.worker, [self], progress={self.id: progress})[1]
-        self._heed(answer)
-
-    def progress(self, value: str) -> None:
-        """Store a progress value (at most 1 kB); no heartbeat."""
-        self._heed(self.queue.report_progress(self.id, self.token, value))
-
-    def complete(self, *, version: int | None = None) -> None:
-        """End the attempt as done. With `version` (optimistic mode) only if the job still has it."""
-        answer = self.queue.complete(self, version=version)
-        if answer != "completed":
-            raise LeaseLost(f"job {self.id} of {self.queue.name}: completion of attempt {self.token} answered {answer}")
-
-    def fail(self, error: str, *, cause: str = "error", permanent: bool = False) -> str:
-        """End the attempt as failed. Returns `scheduled` (it will be tried again) or `dead`."""
-        answer = self.queue.fail(self, error, cause=cause, permanent=permanent)
-        if answer == "refused":
-            raise LeaseLost(f"job {self.id} of {self.queue.name}: attempt {self.token} is not current any more")
-        return answer
-
-    def release(self, cause: str = "released") -> str:
-        """Give the job back, next in line, without counting a failure. Returns `released`, or `dead` if cancelled."""
-        answer = self.queue.release(self, cause)
-        if answer == "refused":
-            raise LeaseLost(f"job {self.id} of {self.queue.name}: attempt {self.token} is not current any more")
-        return answer
-
-    def _heed(self, answer: str) -> None:
-        if answer == "lost":
-            raise LeaseLost(f"job {self.id} of {self.queue.name}: attempt {self.token} is not current any more")
-        self.cancelled = self.cancelled or answer == "cancelled"
 
 
 class Queue:
@@ -221,10 +137,10 @@ class Queue:
             job_id,
             op or scripts.operation(),
             payload,
-            _milliseconds(delay, "delay"),
+            milliseconds(delay, "delay"),
             "" if max_attempts is None else max_attempts,
-            "" if retry_delay is None else _milliseconds(retry_delay, "retry_delay"),
-            "" if expected is None else _milliseconds(expected, "expected"),
+            "" if retry_delay is None else milliseconds(retry_delay, "retry_delay"),
+            "" if expected is None else milliseconds(expected, "expected"),
         )
 
     def announce(self) -> None:
@@ -436,28 +352,3 @@ class Queue:
         """Take a worker off the list; False if it still holds jobs (then it stays)."""
         fields = [f"{slot}{part}" for slot in slots for part in "cf"]
         return text(scripts.run(self.client, "leave_worker", self._meta, worker, *fields)[0]) == "left"
-
-
-def encode(payload: Any) -> str:
-    """A payload as compact JSON text. Raises `Refused` where JSON cannot hold it (NaN and infinities included)."""
-    try:
-        return json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as bad:
-        raise Refused(f"payload is not JSON: {bad}; use objects, lists, strings, numbers, true, false, null") from bad
-
-
-def clip(value: str, size: int) -> str:
-    """Text cut to at most `size` bytes of UTF-8, never inside a character."""
-    raw = value.encode("utf-8", "replace")
-    return value if len(raw) <= size else raw[:size].decode("utf-8", "ignore")
-
-
-def jitter_thousandths() -> int:
-    """A factor of 0.8 to 1.2 in thousandths, for backoff."""
-    return random.randint(800, 1200)  # noqa: S311  spreads load, no secret
-
-
-def _milliseconds(seconds: float, what: str) -> int:
-    if not 0 <= seconds < 1e9:
-        raise Refused(f"{what} {seconds}: use seconds from 0 to 1e9")
-    return round(seconds * 1000)

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from unstuck.errors import classify, explain
 from unstuck.protocol import Claim, Lease, Queue, Terms
-from unstuck.protocol.client import jitter_thousandths
 from unstuck.protocol.scripts import operation
+from unstuck.protocol.values import jitter_thousandths
 from unstuck.worker.attempts import Attempt
 from unstuck.worker.heart import Heart
 from unstuck.worker.isolation import Runner
