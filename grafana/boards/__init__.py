@@ -1,0 +1,1 @@
+"""The dashboards as code: one file each, and what they share in kit.py."""
