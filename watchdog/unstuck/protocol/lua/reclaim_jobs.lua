@@ -77,7 +77,7 @@ for i = 12, #ARGV, 9 do
   local job = stem .. 'job:' .. id
   local held = redis.pcall('SCARD', stem .. 'held:' .. worker)
   local body = redis.pcall('HMGET', job, 'state', 'token', 'worker', 'expected_by', 'heartbeat_at', 'payload',
-    'rescues', 'version', 'attempt')
+    'rescues', 'version', 'attempt', 'cancelled_at')
   local answer
   if moved_house then
     answer = 'lost_race:' .. moved_house .. ':0'
@@ -113,7 +113,12 @@ for i = 12, #ARGV, 9 do
       redis.call('HSET', job, 'rescues', whole(rescues), 'version', whole(version + 1), 'last_worker', worker,
         'last_token', token, 'last_reason', reason, 'last_evidence', string.sub(evidence, 1, 4096))
       redis.call('HDEL', job, unpack(ATTEMPT_FIELDS))
-      if rescues > numbers[6] then
+      if body[10] then -- somebody wanted it to end: it has
+        dropped = dropped + to_dead(id, job, now, 'cancelled', numbers[9], numbers[10])
+        buried = buried + 1
+        note('dead_lettered', id, worker, token, 'cancelled')
+        answer = 'dead_lettered:cancelled:' .. whole(rescues)
+      elseif rescues > numbers[6] then
         dropped = dropped + to_dead(id, job, now, 'max_rescues', numbers[9], numbers[10])
         buried = buried + 1
         note('dead_lettered', id, worker, token, reason)
