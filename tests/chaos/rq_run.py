@@ -28,6 +28,7 @@ from chaos.watching import Follower, Gates, length_within
 from support.processes import Process
 from support.waiting import wait_until
 from unstuck.protocol import keys
+from unstuck.queues.rq import RQAdapter
 
 QUEUE = "letters"
 WORKERS = 4
@@ -73,7 +74,8 @@ class RQRun:
         self.jobs = jobs
         self.seconds = seconds
         self.counts: Counter[str] = Counter()
-        self.killed: dict[int, float] = {}  # pid -> when
+        self.killed: dict[int, float] = {}  # pid of a worker that was killed with its horse -> when
+        self.done_to: dict[int, list[tuple[float, str]]] = defaultdict(list)  # pid of a worker -> faults
         self.deaths: dict[str, float] = {}  # worker's name -> when its whole tree was killed
         self._chance = random.Random(seed)
         self._workers: dict[str, Process] = {}
@@ -127,19 +129,17 @@ class RQRun:
     def _fault(self, kind: str, name: str) -> None:
         process = self._workers[name]
         self.counts[kind] += 1
+        self.done_to[process.pid].append((time.monotonic(), kind))
         if kind == "worker stopped":
             process.freeze()
             time.sleep(self._chance.uniform(0.5, 3.0))
             process.thaw()
         elif kind == "parent killed":
-            self.killed[process.pid] = time.monotonic()
             process.kill()  # the horse runs on
             del self._workers[name]
             self._start_worker()
         elif kind == "worker and horse killed":
-            family = [one.pid for one in process.family()]
-            now = time.monotonic()
-            self.killed |= dict.fromkeys([process.pid, *family], now)
+            now = self.killed[process.pid] = time.monotonic()
             process.kill_tree()
             self.deaths[name] = now
             del self._workers[name]
@@ -181,11 +181,16 @@ class RQRun:
                 committed[said["token"]] = said["at"]
         for job, starts in runs.items():
             for before, after in itertools.pairwise(starts):
-                death = self.killed.get(before["pid"])
+                death = self.killed.get(before["parent"])
                 if death is None or death > after["at"]:
+                    begun = before["at"]
                     ended = committed.get(before["token"])
-                    how = f"committed {ended - before['at']:.2f} s after its start" if ended else "never committed"
-                    tally.violations.append(f"{job} ran twice: nobody had killed its first run, which {how}")
+                    how = f"committed {ended - begun:.2f} s after its start" if ended else "never committed"
+                    fate = [f"{kind} at {at - begun:+.2f} s" for at, kind in self.done_to[before["parent"]]]
+                    tally.violations.append(
+                        f"{job} ran again after {after['at'] - begun:.2f} s: its first run was not killed with its "
+                        f"worker and {how}; the worker: {fate or 'nothing'}"
+                    )
 
     def judge_rescues(self, tally: Tally, events: list[Any], gates: Gates) -> None:
         """Each rescue must follow the death of the whole tree, and soon."""
@@ -201,7 +206,7 @@ class RQRun:
             wall.append(event.at - death)
             counted.append(length_within(gates.open, death, event.at))
         if wall:
-            bound = times.bound_gone
+            bound = max(0.0, RQAdapter.least_gone_after - times.gone) + times.bound_gone
             tally.detection["RQ, killed, connection gone"] = {
                 "count": len(wall),
                 "bound": bound,
