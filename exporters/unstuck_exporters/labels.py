@@ -47,7 +47,7 @@ WORKER_STATES: Final = ("busy", "idle", "lost")
 LEADER_EVENTS: Final = ("acquired", "lost", "released", "deposed")
 RESET_CAUSES: Final = ("drained", "claimed", "no_data", OTHER)
 INVALIDATION_CAUSES: Final = ("complete", "fail", "release", "requeue", "death", "write", OTHER)
-SUPPRESSION_CAUSES: Final = ("queue_full", "repeat", "grouped", "silenced", "permanent", OTHER)
+SUPPRESSION_CAUSES: Final = ("queue_full", "expired", "permanent", OTHER)
 
 ALLOWED_NAMES: Final = frozenset({
     "action",

@@ -94,7 +94,7 @@ def full_board(clock: ManualClock) -> Board:
     board.invalidated("unstuck", "mail", "requeue")
     board.published("invalidate", 2)
     board.notified("pager", 0.2, ok=False)
-    board.notification_suppressed("pager", "repeat")
+    board.notification_suppressed("pager", "permanent")
     board.notifications_waiting("pager", 0)
     board.swept()
     board.passed("sweep", 0.004)

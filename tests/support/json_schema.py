@@ -1,5 +1,6 @@
 """Checking a document against a JSON schema, for the few words that our schemas use; a word it does not know is refused."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 }
 _KNOWN = {
     "$schema", "title", "description", "type", "enum", "required", "properties", "additionalProperties", "items",
-    "minimum", "minLength",
+    "minimum", "minLength", "minItems", "maxItems", "pattern",
 }  # fmt: skip
 
 
@@ -33,6 +34,10 @@ def faults(schema: Mapping[str, Any], value: Any, place: str = "$") -> Iterator[
         yield f"{place}: {value!r} is less than {schema['minimum']}"
     if "minLength" in schema and isinstance(value, str) and len(value) < schema["minLength"]:
         yield f"{place}: {value!r} is too short"
+    if isinstance(value, str) and "pattern" in schema and not re.search(schema["pattern"], value):
+        yield f"{place}: {value!r} does not match {schema['pattern']}"
+    if isinstance(value, list) and not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
+        yield f"{place}: {len(value)} items are too few or too many"
     if isinstance(value, dict):
         yield from _object(schema, value, place)
     if isinstance(value, list) and "items" in schema:

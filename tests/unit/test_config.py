@@ -9,6 +9,7 @@ import pytest
 
 from unstuck.config import BACKENDS, OTHERS, PasswordHash, Seconds, Settings, Share, load, reference, schema
 from unstuck.config.building import scalar_keys
+from unstuck.config.settings import Webhook
 from unstuck.errors import ConfigurationError
 from unstuck.model import Mode
 
@@ -237,6 +238,13 @@ class TestReference:
         text = DOCS.read_text()
         for word in (*OTHERS, *BACKENDS, "http.basic_auth", "pending", "in_flight", "lock", "heartbeat", "requeue"):
             assert f"`{word}`" in text, word
+
+    def test_every_key_of_a_webhook_stands_in_the_documentation_with_its_default(self):
+        text = DOCS.read_text()
+        for field in msgspec.structs.fields(Webhook):
+            assert f"| `{field.name}` |" in text
+            if isinstance(field.default, Seconds):
+                assert f"| `{field.name}` | `{field.default}` |" in text
 
     def test_no_two_settings_share_a_variable(self):
         names = [setting.variable for setting in reference()] + list(OTHERS)

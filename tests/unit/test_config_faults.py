@@ -75,6 +75,17 @@ def faults(tmp_path, monkeypatch):
         ("queues: [{backend: rq, lock: x}]", "queues[0].lock: is not a setting"),
         ("queues: [{backend: rq, redis: x}]", "queues[0].redis: is not a setting"),
         ("webhooks: [{format: json}]", "webhooks[0].url: is missing"),
+        (
+            "webhooks: [{url: http://x, rules: stuck_jobs}]",
+            "webhooks[0].rules: 'stuck_jobs' is not a list; write it as [one, another]",
+        ),
+        (
+            "webhooks: [{url: http://x, rules: [stuck_job]}]",
+            "webhooks[0].rules: 'stuck_job' is not one of stuck_jobs, dead_letters, brake_engaged, redis_away, backlog_rising; did you mean `stuck_jobs`?",
+        ),
+        ("webhooks: [{url: http://x, send_resolved: maybe}]", "webhooks[0].send_resolved: 'maybe' is not taken"),
+        ("webhooks: [{url: http://x, name: The Pager}]", "webhooks[0].name: 'The Pager' is not taken"),
+        ("alarms: {stuck_jobs: 0}", "alarms.stuck_jobs: 0 is not taken"),
         ("webhooks: [{url: ftp://x}]", "webhooks[0].url: no web address; write it like https://host/path"),
         ("mode: observe\nmode: reclaim", "u.yaml:2:1: mode: is given twice, first at u.yaml:1:1; remove one"),
         ("brake: {budget: 1, budget: 2}", "u.yaml:1:20: brake.budget: is given twice"),

@@ -1,6 +1,6 @@
 """The agent: the composition root. Settings become adapters, duties, a schedule and exporters; nothing else knows everybody.
 
-    elect ─► sweep (look ─► judge ─► brake ─► reclaim ─► tell) ─► publish · tend · memory
+    elect ─► sweep (look ─► judge ─► brake ─► reclaim ─► tell) ─► publish · tend · audit · memory · notify
 
 What may go wrong: Redis may be away, at the start too. Then every duty fails, says so once, and goes on trying; nothing
 exits. A stalled duty turns `/healthz` red. On a clean stop the lease is given back, so that a standby need not wait.
@@ -31,6 +31,7 @@ from unstuck.model import Authority, Event, Mode, ServerSnapshot
 from unstuck.noting import Notary
 from unstuck.server import read_server
 from unstuck_exporters.board import Board
+from unstuck_exporters.webhook import Notifier
 
 if TYPE_CHECKING:
     from unstuck.queue import Adapter
@@ -41,6 +42,7 @@ PUBLISH_EVERY_SECONDS = 2.0
 TEND_EVERY_SECONDS = 1.0
 FORGET_EVERY_SECONDS = 60.0
 MEMORY_EVERY_SECONDS = 5.0
+NOTIFY_EVERY_SECONDS = 1.0
 REFUSALS = frozenset({"noperm", "readonly", "oom", "noreplicas", "misconf"})
 
 
@@ -66,6 +68,7 @@ class Agent:
             clock=self.clock,
         )
         self.board.configuration_loaded(ok=True)
+        self._notifier = Notifier(settings.alarms, settings.webhooks, self.board, self.clock)
         self._adapters: dict[str, Adapter] = {}
         self._sweeper: Sweeper | None = None
         self._publisher: publishing.Publisher | None = None
@@ -110,11 +113,14 @@ class Agent:
         self.schedule.every("tend", TEND_EVERY_SECONDS, self._tend, deadline=10 * TEND_EVERY_SECONDS + slack)
         self.schedule.every("audit", settings.audit.interval, self._audit, deadline=settings.audit.interval + 3600)
         self.schedule.every("memory", MEMORY_EVERY_SECONDS, self._memory, deadline=4 * MEMORY_EVERY_SECONDS + slack)
+        if self.settings.webhooks:
+            self.schedule.every("notify", NOTIFY_EVERY_SECONDS, self._notifier.look, deadline=30 * NOTIFY_EVERY_SECONDS)
         self.schedule.start()
 
     def stop(self) -> None:
         """End within the time-outs of what is under way; gives the lease back."""
         self.schedule.stop()
+        self._notifier.close(patience=0.5)
         if self._election is not None and self._election.standing.leading:
             self._election.resign()
         self.connections.close()

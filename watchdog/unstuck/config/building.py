@@ -147,6 +147,11 @@ def _beyond(annotation: Any, value: Any) -> tuple[str, str]:
 def _say(annotation: Any, plain: Any, error: str) -> tuple[str, str]:
     """The fault and the mend for a value that msgspec did not take."""
     core = bare(annotation)
+    if get_origin(core) is tuple:
+        if not isinstance(plain, list):
+            return f"{plain!r} is not a list", "write it as [one, another]"
+        core = get_args(core)[0]
+        plain = next((one for one in plain if one not in get_args(core)), plain)
     choices = [str(c) for c in get_args(core)] if get_origin(core) is not dict else []
     if isinstance(core, type) and hasattr(core, "__members__"):
         choices = [str(member.value) for member in core.__members__.values()]

@@ -140,14 +140,17 @@ def _leaf(annotation: Any, default: Any) -> dict[str, Any]:
     made: dict[str, Any] = {"description": (meta.description or "") if meta else ""}
     if get_origin(core) is dict:
         made |= {"type": "object", "additionalProperties": {"type": "string", **_PATTERNS[PasswordHash]}}
+    elif get_origin(core) is tuple:
+        made |= {"type": "array", "items": {"enum": _choices(get_args(core)[0])}, "uniqueItems": True}
     elif choices := _choices(core):
         made |= {"enum": choices}
     elif core in _PATTERNS:
         made |= {"type": "string", **_PATTERNS[core]}
     else:
-        made |= {"type": {int: "integer", float: "number", str: "string"}[core]}
+        made |= {"type": {int: "integer", float: "number", str: "string", bool: "boolean"}[core]}
     if meta:
-        made |= {k: v for k, v in (("minimum", meta.ge), ("maximum", meta.le)) if v is not None}
+        bounds = (("minimum", meta.ge), ("maximum", meta.le), ("pattern", meta.pattern))
+        made |= {k: v for k, v in bounds if v is not None}
         least, most = bounds_of(annotation)
         if core in (Seconds, Share):
             made |= {k: str(core(v)) for k, v in (("x-least", least), ("x-most", most)) if v is not None}

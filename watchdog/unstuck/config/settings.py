@@ -189,13 +189,40 @@ class Audit(Section, frozen=True, kw_only=True):
     interval: Annotated[Seconds, key("time between two passes over all keys", least=10)] = Seconds(300)
 
 
+class Alarms(Section, frozen=True, kw_only=True):
+    """From when on the agent's findings are told to the receivers in ``webhooks``."""
+
+    stuck_jobs: Annotated[int, Meta(description="jobs of a queue that must be stuck at once", ge=1)] = 1
+    stuck_for: Annotated[Seconds, key("for how long they must be, so that a quick rescue is no alarm", least=0)] = (
+        Seconds(30)
+    )
+    dead_letters: Annotated[int, Meta(description="new dead letters of a queue within `dead_letters_within`", ge=1)] = 1
+    dead_letters_within: Annotated[Seconds, key("how far back new dead letters are counted")] = Seconds(600)
+    redis_away_for: Annotated[Seconds, key("how long Redis must not have answered", least=0)] = Seconds(15)
+    backlog_least: Annotated[int, Meta(description="waiting jobs below which a rising backlog is no alarm", ge=1)] = 10
+    backlog_for: Annotated[Seconds, key("how long a backlog must have risen while no job ended")] = Seconds(300)
+
+
 class Webhook(Section, frozen=True, kw_only=True):
     """A receiver of the agent's findings."""
 
     url: Annotated[HookUrl, Meta(description="address that is posted to")]
     format: Annotated[Literal["json", "slack", "alertmanager"], Meta(description="shape of the message")] = "json"
+    name: Annotated[str, Meta(description="name in metrics and logs", pattern="^[a-z0-9][a-z0-9_.-]{0,31}$|^$")] = ""
+    rules: Annotated[
+        tuple[Literal["stuck_jobs", "dead_letters", "brake_engaged", "redis_away", "backlog_rising"], ...],
+        Meta(description="what it is told of; empty for everything"),
+    ] = ()
     secret_file: Annotated[str, Meta(description="file with the secret that signs each message (HMAC)")] = ""
     timeout: Annotated[Seconds, key("longest wait for the receiver", most=60)] = Seconds(5)
+    repeat_interval: Annotated[Seconds, key("time after which it is told again what still holds", least=1)] = Seconds(
+        4 * 3600
+    )
+    group_interval: Annotated[
+        Seconds, key("least time between two messages; what comes meanwhile is put together", least=0)
+    ] = Seconds(10)
+    give_up_after: Annotated[Seconds, key("how long one message is tried again", least=0)] = Seconds(600)
+    send_resolved: Annotated[bool, Meta(description="tell also when it is over")] = True
 
 
 class Log(Section, frozen=True, kw_only=True):
@@ -220,6 +247,7 @@ class Settings(QueueSettings, frozen=True, kw_only=True):
     leader: Leader = Leader()
     audit: Audit = Audit()
     queues: tuple[QueueRule, ...] = ()
+    alarms: Alarms = Alarms()
     webhooks: tuple[Webhook, ...] = ()
     log: Log = Log()
 
