@@ -22,7 +22,7 @@ GOOD = {
 
 
 def test_what_is_beyond_doubt_is_believed():
-    assert believe(GOOD, OWN, NOW) == Pace(0.4, 0.1)
+    assert believe(GOOD, OWN, NOW) == Pace(0.4, 0.1, longest=10.0)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,11 @@ def test_nothing_published_is_a_doubt():
 def test_the_wait_doubles_with_each_empty_poll_up_to_the_longest():
     waits = [seconds_to_wait(Pace(0.4, 0.1), OWN, k, None, 0.0) for k in (1, 2, 3, 4, 5, 6, 60)]
     assert waits == [0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+
+
+def test_a_published_longest_wait_below_the_own_one_holds():
+    published = believe(GOOD | {"max_ms": "1000"}, OWN, NOW)
+    assert [seconds_to_wait(published, OWN, misses, None, 1.0) for misses in (1, 2, 9)] == pytest.approx([0.44, 0.88, 1.0])
 
 
 def test_the_wait_is_spread_by_the_jitter_and_never_beyond_the_longest():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import random
 import threading
 import time
@@ -36,6 +37,7 @@ class Pace:
     interval: float
     jitter: float
     doubt: str = ""
+    longest: float = math.inf  # the longest wait that was published with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def believe(published: Mapping[str, str], own: OwnPace, now_ms: int) -> Pace:
         elif not 0 < least <= told <= most or told > own.longest * 1000 or not 0 <= spread <= 0.9:
             doubt = "out_of_bounds"
         else:
-            interval, jitter = told / 1000, spread
+            return Pace(told / 1000, spread, longest=most / 1000)
     return Pace(interval, jitter, doubt)
 
 
@@ -112,8 +114,9 @@ class Board:
 
 def seconds_to_wait(pace: Pace, own: OwnPace, misses: int, due_in_ms: int | None, spread: float) -> float:
     """The wait after `misses` empty polls in a row; `spread` from -1 to 1 chooses the place within the jitter."""
-    wait = min(own.longest, pace.interval * 2.0 ** min(misses - 1, 30))
-    wait = min(own.longest, wait * (1 + spread * pace.jitter))
+    longest = min(own.longest, pace.longest)
+    wait = min(longest, pace.interval * 2.0 ** min(misses - 1, 30))
+    wait = min(longest, wait * (1 + spread * pace.jitter))
     if due_in_ms is not None:
         wait = min(wait, due_in_ms / 1000 + 0.001)
     return max(0.001, wait)
