@@ -52,7 +52,10 @@ def command(settings: Settings) -> int:
     redis = agent.connections.describe()
     say(log, logging.INFO, "agent_started", redis=redis, mode=settings.mode.value, metrics=f"{server.url}/metrics")
     agent.start()
-    stop.wait()
+    # Not for ever: a signal that the kernel gives to another thread, as it does while the main one is just being thawed,
+    # is handled when the main thread next comes by.
+    while not stop.wait(0.5):
+        pass
     say(log, logging.INFO, "agent_stopping")
     agent.stop()
     server.stop()
