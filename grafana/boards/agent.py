@@ -71,7 +71,7 @@ def leader() -> list[kit.Cell]:
             steps=[(None, BLUE), (1, GREEN)],
         ),
         kit.states(
-            "Gate",
+            "Gate over time",
             "Closed: Redis or the agent was unwell within stuck_after, so every verdict is inconclusive.",
             [(f"max by (source) ({agent('unstuck_gate_open')})", "{{source}}")],
             mappings=kit.OPEN,
@@ -118,7 +118,7 @@ def duties() -> list[kit.Cell]:
         ),
         kit.states(
             "Success of the last pass",
-            "Per duty and agent.",
+            "Per duty, over all agents: one that fails is enough to show.",
             [(f"min by (collector) ({agent('unstuck_collector_success')})", "{{collector}}")],
             mappings=kit.words({0: ("failed", RED), 1: ("well", GREEN)}),
             steps=[(None, RED), (1, GREEN)],

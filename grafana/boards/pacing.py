@@ -47,7 +47,7 @@ def now() -> list[kit.Cell]:
             steps=[(None, GREEN), (100, YELLOW), (1000, RED)],
         ),
         kit.number(
-            "Start delay",
+            "Longest delay",
             "The highest average start delay.",
             f"max({queue('unstuck_queue_delay_average_seconds')})",
             unit="s",

@@ -203,7 +203,7 @@ def workers() -> list[kit.Cell]:
     """Who works here, and what is wrong."""
     return [
         kit.lines(
-            "Workers",
+            "Workers by state",
             "Workers that listen on the queue. Lost: stopped beating and not forgotten yet.",
             [(f"sum by (state) ({queue('unstuck_queue_workers')})", "{{state}}")],
             width=8,
