@@ -10,25 +10,22 @@ what was measured with the server's clock stays inside the snapshots.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from unstuck.clock import Clock, SystemClock
 from unstuck.model import Event, GateState, Mode, QueueSnapshot, Reason, Reclaimed, ServerSnapshot, Verdict
 from unstuck_exporters import labels
 from unstuck_exporters.agency import AgentLedger, Duty, Role
+from unstuck_exporters.chronicle import Chronicle
 from unstuck_exporters.history import Point
-from unstuck_exporters.ledger import Brake, Paced, PacedWhole, QueueLedger, Setup, max_age
+from unstuck_exporters.ledger import Brake, Paced, PacedWhole, Promises, QueueLedger, Setup, max_age
 from unstuck_exporters.roster import Roster
 from unstuck_exporters.tally import DELIVERY_BUCKETS, Histogram, Tally
 from unstuck_exporters.view import View
 
-__all__ = ["Board", "Brake", "Paced", "PacedWhole", "Role", "View"]
-
-EVENTS: Final = 500
-"""Events kept for the status page."""
+__all__ = ["Board", "Brake", "Paced", "PacedWhole", "Promises", "Role", "View"]
 
 
 class Board:
@@ -55,7 +52,7 @@ class Board:
         self._longest_silence = longest_silence
         self._queues = Roster(queue_limit, sweep_interval)
         self._agent = AgentLedger(version=version, source=source, started_at=self._clock.wall())
-        self._events: deque[Event] = deque(maxlen=EVENTS)
+        self._chronicle = Chronicle()
 
     # -- set up
 
@@ -67,6 +64,7 @@ class Board:
         mode: Mode = Mode.OBSERVE,
         backlog_threshold: int | None = None,
         sweep_interval: float | None = None,
+        promises: Promises | None = None,
     ) -> None:
         """A queue is named in the settings, or was matched by a pattern in them: its series start at 0 from now on."""
         with self._lock:
@@ -74,7 +72,7 @@ class Board:
             if ledger is None:
                 return
             every = self._sweep_interval if sweep_interval is None else sweep_interval
-            setup = Setup(configured=True, mode=mode, backlog_threshold=backlog_threshold, sweep_interval=every)
+            setup = Setup(True, mode, backlog_threshold, every, promises or ledger.setup.promises)
             self._queues.put(replace(ledger, setup=setup))
 
     def configuration_loaded(self, *, ok: bool) -> None:
@@ -311,7 +309,7 @@ class Board:
     def happened(self, events: Event | Iterable[Event]) -> None:
         """Events for the status page; the last 500 are kept. Counters are fed by the other methods, not by these."""
         with self._lock:
-            self._events.extend((events,) if isinstance(events, Event) else events)
+            self._chronicle.add(events)
 
     # -- reading
 
@@ -326,7 +324,8 @@ class Board:
                 agent=self._agent.copy(),
                 queues=self._queues.all(),
                 queues_dropped=self._queues.dropped,
-                events=tuple(self._events),
+                events=self._chronicle.all(),
+                events_told=self._chronicle.told,
             )
 
     def history(self, backend: str, queue: str) -> tuple[Point, ...]:

@@ -70,6 +70,16 @@ NO_BRAKE: Final = Brake()
 
 
 @dataclass(frozen=True, slots=True)
+class Promises:
+    """What the settings of a queue say about when a stuck job is dealt with, and how; for people."""
+
+    gone_after: float = 2.0  # seconds
+    confirm_after: float = 2.0  # seconds
+    max_rescues: int = 3
+    deadline_reclaims: bool = False  # deadline.action is reclaim
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """How a queue is set up."""
 
@@ -77,6 +87,7 @@ class Setup:
     mode: Mode = Mode.OBSERVE
     backlog_threshold: int | None = None
     sweep_interval: float = 2.0  # seconds between two looks at this queue
+    promises: Promises = Promises()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class View:
     queues: tuple[QueueLedger, ...]  # by backend and name
     queues_dropped: int
     events: tuple[Event, ...]  # oldest first
+    events_told: int = 0  # how many there ever were: the number of the newest
 
     @property
     def exports_queues(self) -> bool:

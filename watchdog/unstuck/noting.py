@@ -14,11 +14,12 @@ from unstuck.duties.telling import Narrator, write_log
 from unstuck.errors import Deposed, classify, explain
 from unstuck.logs import say
 from unstuck.model import Event, QueueSnapshot
-from unstuck_exporters.board import Board, Paced, PacedWhole
+from unstuck_exporters.board import Board, Paced, PacedWhole, Promises
 from unstuck_exporters.board import Brake as BoardBrake
 
 if TYPE_CHECKING:
     from unstuck.clock import Clock
+    from unstuck.config import QueueSettings
     from unstuck.duties import publishing
     from unstuck.duties.auditing import Auditor
     from unstuck.duties.reclaiming import Outcome
@@ -58,6 +59,7 @@ class Notary:
                     mode=judged.settings.mode,
                     backlog_threshold=judged.settings.pacing.backlog_threshold,
                     sweep_interval=judged.settings.sweep_interval,
+                    promises=promises(judged.settings),
                 )
         for backend, snapshots in by_backend.items():
             board.looked(backend, snapshots)
@@ -140,6 +142,12 @@ def with_audit(snapshot: QueueSnapshot, auditor: Auditor | None) -> QueueSnapsho
     found = (*snapshot.side_findings, *auditor.findings.get(place, ()))
     endless = auditor.without_expiry.get(place, 0) if auditor.complete else None
     return replace(snapshot, side_findings=found, locks_without_expiry=endless)
+
+
+def promises(settings: QueueSettings) -> Promises:
+    """What the settings of a queue say about when a stuck job is dealt with."""
+    reclaims = settings.deadline.action == "reclaim"
+    return Promises(settings.gone_after, settings.confirm_after, settings.max_rescues, reclaims)
 
 
 def brake_of(judged: Judged) -> BoardBrake:

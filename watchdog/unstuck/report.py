@@ -87,7 +87,7 @@ def redis_part(server: ServerSnapshot | None, gate: GateState | None) -> Documen
 def queue_part(row: QueueReport) -> Document:
     """One queue: the contract's keys, then extras (`suspect`, `paused`, `interval_seconds`, …)."""
     seen = row.snapshot
-    counts = {standing: sum(one.standing is standing for one in row.verdicts) for standing in Standing}
+    standings = [one.standing for one in row.verdicts]
     part: Document = {
         "backend": seen.backend,
         "queue": seen.queue,
@@ -96,13 +96,13 @@ def queue_part(row: QueueReport) -> Document:
         "running": seen.running,
         "dead": seen.dead,
         "workers": seen.live_workers,
-        "stuck": counts[Standing.STUCK],
+        "stuck": standings.count(Standing.STUCK),
         "oldest_waiting_seconds": rounded(seen.oldest_waiting),
         "oldest_running_seconds": rounded(seen.oldest_running),
         "capability": seen.capability.value,
         "mode": row.mode.value,
-        "suspect": counts[Standing.SUSPECT],
-        "inconclusive": counts[Standing.INCONCLUSIVE],
+        "suspect": standings.count(Standing.SUSPECT),
+        "inconclusive": standings.count(Standing.INCONCLUSIVE),
         "quarantined": seen.quarantined,
         "paused": seen.paused,
         "truncated": seen.truncated,

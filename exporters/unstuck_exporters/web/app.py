@@ -6,24 +6,18 @@ Only GET and HEAD; a path that is not listed is 404. `/healthz` and `/readyz` ar
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
-
-import msgspec
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from unstuck_exporters.board import Board
 from unstuck_exporters.exposition import OPENMETRICS
 from unstuck_exporters.prometheus import Exporter, content_type
 from unstuck_exporters.web.access import CHALLENGE, Access
-from unstuck_exporters.web.document import agent_document, status_document
+from unstuck_exporters.web.answer import Answer, Environ, Handler, Headers, takes_gzip
+from unstuck_exporters.web.api import Api
 from unstuck_exporters.web.scrapes import Scrapes
-from unstuck_exporters.web.status_page import POLICY, status_page
-
-Environ = Mapping[str, Any]
-Handler = Callable[[Environ], "Answer"]
+from unstuck_exporters.web.status_page import FILES, StatusPage
 
 log = logging.getLogger(__name__)
 
@@ -32,35 +26,9 @@ _SAFE: Final = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
     ("X-Frame-Options", "DENY"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
 )
-_NOTHING_ACTIVE: Final = "default-src 'none'; frame-ancestors 'none'"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a route answers."""
-
-    status: str
-    media: str
-    pieces: list[bytes]
-    headers: tuple[tuple[str, str], ...] = ()
-    policy: str = _NOTHING_ACTIVE
-    length: int = field(default=-1)
-
-    @classmethod
-    def text(cls, status: str, text: str, *headers: tuple[str, str]) -> Answer:
-        """A plain sentence."""
-        return cls(status, "text/plain; charset=utf-8", [text.encode() + b"\n"], headers)
-
-    @classmethod
-    def json(cls, status: str, document: object) -> Answer:
-        """A JSON document."""
-        try:
-            body = msgspec.json.encode(document)
-        except UnicodeEncodeError:  # a name that is no text: the slower writer escapes it
-            body = json.dumps(document).encode()
-        return cls(status, "application/json", [body + b"\n"])
 
 
 class App:
@@ -71,11 +39,14 @@ class App:
         self._access = access or Access()
         made_by = exporter or Exporter(board)
         self._scrapes = Scrapes(lambda openmetrics: made_by.render(openmetrics=openmetrics))
+        api, page = Api(board), StatusPage()
         self._open: dict[str, Handler] = {"/healthz": self.health, "/readyz": self.readiness}
         self._guarded: dict[str, Handler] = {
-            "/": self.page,
+            **dict.fromkeys(FILES, page),
             "/metrics": self.metrics,
-            "/api/v1/status": self.status,
+            "/api/v1/status": api.status,
+            "/api/v1/events": api.events,
+            "/api/v1/history": api.history,
         }
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
@@ -86,14 +57,9 @@ class App:
             log.exception("request failed", extra={"event": "request_failed", "path": environ.get("PATH_INFO")})
             answer = Answer.text("500 Internal Server Error", "This is our mistake; the agent's log says more.")
         length = sum(map(len, answer.pieces)) if answer.length < 0 else answer.length
-        headers = [
-            ("Content-Type", answer.media),
-            ("Content-Length", str(length)),
-            ("Content-Security-Policy", answer.policy),
-            *_SAFE,
-            *answer.headers,
-        ]
-        start_response(answer.status, headers)
+        bodiless = answer.status.startswith("304")
+        headers: Headers = () if bodiless else (("Content-Type", answer.media), ("Content-Length", str(length)))
+        start_response(answer.status, [*headers, ("Content-Security-Policy", answer.policy), *_SAFE, *answer.headers])
         return [] if environ["REQUEST_METHOD"] == "HEAD" else answer.pieces
 
     def _answer(self, environ: Environ) -> Answer:
@@ -121,7 +87,7 @@ class App:
         )
         if scrape is None:
             return Answer.text("503 Service Unavailable", "Another scrape is still being made.", ("Retry-After", "1"))
-        headers: tuple[tuple[str, str], ...] = (("Vary", "Accept, Accept-Encoding"),)
+        headers: Headers = (("Vary", "Accept, Accept-Encoding"),)
         if scrape.compressed:
             headers += (("Content-Encoding", "gzip"),)
         return Answer("200 OK", media, scrape.pieces, headers, length=scrape.size)
@@ -148,16 +114,6 @@ class App:
         document = {"status": "not ready" if reason else "ready", "reason": reason, "role": view.agent.role.value}
         return Answer.json("503 Service Unavailable" if reason else "200 OK", document)
 
-    def status(self, _environ: Environ) -> Answer:
-        """The document of `unstuck inspect --json`, and the agent's own part."""
-        view = self._board.view()
-        return Answer.json("200 OK", status_document(view) | {"agent": agent_document(view)})
-
-    def page(self, _environ: Environ) -> Answer:
-        """The status page."""
-        page = status_page(self._board.view()).encode("utf-8", "replace")
-        return Answer("200 OK", "text/html; charset=utf-8", [page], policy=POLICY)
-
 
 def patience(header: str) -> float:
     """Seconds to wait for another request's rendering: a little less than Prometheus gives this scrape."""
@@ -165,12 +121,3 @@ def patience(header: str) -> float:
     with contextlib.suppress(ValueError):
         given = float(header)
     return min(_DEFAULT_PATIENCE, max(0.1, given - 0.5)) if given == given else _DEFAULT_PATIENCE  # noqa: PLR0124 — NaN
-
-
-def takes_gzip(header: str) -> bool:
-    """Whether an Accept-Encoding header asks for gzip."""
-    for part in header.lower().split(","):
-        coding, _, quality = part.partition(";")
-        if coding.strip() in {"gzip", "*"}:
-            return quality.replace(" ", "").removeprefix("q=").rstrip("0") not in {"0.", ""} if quality else True
-    return False
