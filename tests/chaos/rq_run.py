@@ -151,7 +151,8 @@ class RQRun:
     def _age(self, worker: str) -> None:
         """Let the leases of this dead worker's jobs be over, as they would be in a minute."""
         for member in self._client.zrange(f"rq:wip:{QUEUE}", 0, -1):
-            if self._client.hget(f"rq:job:{member.partition(':')[0]}", "worker_name") == worker:
+            # The execution's own word: the job's is that of its last run until the next one has begun in earnest.
+            if self._client.hget(f"rq:execution:{member}", "worker_name") == worker:
                 self._client.zadd(f"rq:wip:{QUEUE}", {member: time.time() - 1}, xx=True)
                 self.counts["lease ended early"] += 1
 
