@@ -167,7 +167,7 @@ class Agent:
             if after.leader_digest not in ("", self.settings.digest) and before.leader_digest != after.leader_digest:
                 detail = f"the leader {after.leader} has another configuration ({after.leader_digest})"
                 self._notary.happened([self._notary.event("leader_differs", detail=detail)])
-        elif not after.may_write or self._refused(after.trouble):
+        elif not after.may_write or self._refused(after):
             self.board.alone()
         else:
             self.board.follows("lost", leader_seen=False)
@@ -175,18 +175,16 @@ class Agent:
             detail = after.trouble or f"{after.leader} leads"
             self._notary.happened([self._notary.event("leader_lost", detail=detail)])
         if after.trouble and after.trouble != before.trouble and not self.schedule.stopping:
-            self._notary.failed("elect", after.trouble)
+            self._notary.failed("elect", after.error or after.trouble)
 
     @staticmethod
-    def _refused(trouble: str) -> bool:
-        return classify(RuntimeError(trouble)) in REFUSALS
+    def _refused(standing: Lease) -> bool:
+        return standing.error is not None and classify(standing.error) in REFUSALS
 
     def _watching(self) -> bool:
         """Whether this agent looks at queues at all: it leads, or it observes alone for want of rights to write."""
         standing = self._elections().standing
-        return (
-            standing.leading or not standing.may_write or (bool(standing.trouble) and self._refused(standing.trouble))
-        )
+        return standing.leading or not standing.may_write or self._refused(standing)
 
     def _sweep(self) -> None:
         election = self._elections()

@@ -43,6 +43,7 @@ class Standing:
     leader_until_ms: int = 0
     may_write: bool = True  # False: the election was refused for want of rights; we observe alone
     trouble: str = ""  # why the last attempt failed
+    error: Exception | None = None  # what it failed with; redis-py's text alone does not tell its kind
 
 
 class Election:
@@ -84,7 +85,7 @@ class Election:
             answer = scripts.run(self._client, "elect_leader", keys.LEADER, self.owner, lease_ms, self.digest)
         except Exception as error:  # noqa: BLE001  whatever it was: not the leader
             refused = classify(error) == "noperm"
-            self._become(Standing(may_write=not refused, trouble=str(error)))
+            self._become(Standing(may_write=not refused, trouble=str(error), error=error))
             return self.standing
         leads = text(answer[0]) == "leader"
         self._become(
