@@ -25,7 +25,7 @@ from unstuck.protocol import Lease, Queue, Terms, keys
 from unstuck_exporters.agency import Role
 
 SLACK = 5.0
-SWEEP, BEAT, STUCK, GONE, CONFIRM, LEASE = 0.3, 0.5, 3.0, 0.3, 0.3, 1.5
+SWEEP, BEAT, STUCK, GONE, CONFIRM, LEASE = 0.5, 0.5, 3.0, 0.3, 0.3, 1.5
 SETTINGS = {
     "mode": "reclaim", "sweep_interval": f"{SWEEP}s", "heartbeat_interval": f"{BEAT}s", "lock_ttl": f"{STUCK}s",
     "stuck_after": f"{STUCK}s", "gone_after": f"{GONE}s", "abort_after": "2s", "confirm_after": f"{CONFIRM}s",
@@ -173,7 +173,7 @@ def wait_for_role(agent: Agent, wanted: Role, timeout: float = 30.0) -> None:
 
 
 def wait_for_open_gate(agent: Agent) -> None:
-    wait_until(lambda: gate(agent)[0], 60, "the gate is open")
+    wait_until(lambda: gate(agent)[0], 150, "the gate is open")
 
 
 def go_on(agent: Agent, count: int = 4) -> None:
@@ -297,6 +297,19 @@ class TestLeadership:
         go_on(agent)
         assert [one.look.snapshot.waiting for one in agent.board.view().queues if one.look] == [3]
         assert stage.client.exists(keys.LEADER, keys.pacing("mail")) == 0
+
+    def test_a_redis_that_is_read_only_is_observed_alone_and_the_cause_is_said(self, busy: Any) -> None:
+        """C23: redis-py cuts the code off its message, so the message alone does not tell what kind of trouble it is."""
+        stage, agent, _, _ = busy
+        agent.stop()
+        stage.client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        late = stage.agent("late")
+        wait_for_role(late, Role.ALONE)
+        go_on(late)
+        assert {"readonly", "unwritable"} <= set(gate(late)[1])
+        assert ("elect", "readonly") in late.board.view().agent.redis_errors
+        stage.client.execute_command("REPLICAOF", "NO", "ONE")
+        wait_for_role(late, Role.LEADER)
 
 
 def addresses(stage: Stage) -> set[str]:
