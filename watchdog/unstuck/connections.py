@@ -168,8 +168,10 @@ class Connections:
         from redis.exceptions import ResponseError
 
         if self.url.form != "cluster":  # there redis-py has logged in before it calls this
-            connection.on_connect()
-        connection.send_command("CLIENT", "SETNAME", f"unstuck:{self.role}")
+            # Without a health check: it would connect again where it fails, and so greet again. A Redis that is loading its
+            # data then sends it round in circles until the stack is used up.
+            connection.on_connect_check_health(check_health=False)
+        connection.send_command("CLIENT", "SETNAME", f"unstuck:{self.role}", check_health=False)
         with contextlib.suppress(ResponseError):
             connection.read_response()
 
