@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from support.alert_cases import AGENT, CASES, FINISHED, IDLE, QUEUE, RUNNING, SLO_CASES, STUCK, WAITING, Told, always, q
+from support.alert_cases_agent import AGENT_CASES
+from support.alert_cases_queues import QUEUE_CASES, SLO_CASES
+from support.alert_story import AGENT, FINISHED, IDLE, QUEUE, RUNNING, STUCK, WAITING, Told, always, q
 from support.promtool import Story, alerts, document, run
 
 STORIES = [
-    *(Story("rules", alert, case) for alert, case in CASES.items()),
+    *(Story("rules", alert, case) for alert, case in {**AGENT_CASES, **QUEUE_CASES}.items()),
     *(Story("slo", alert, case) for alert, case in SLO_CASES.items()),
 ]
 

@@ -1,4 +1,4 @@
-"""Rule tests for promtool, made from the stories in `support.alert_cases`."""
+"""Rule tests for promtool, made from the stories in `support.alert_story`."""
 
 import functools
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from support.alert_cases import CALM, SLACK, Case
+from support.alert_story import CALM, SLACK, Case
 from support.programs import promtool_program
 
 ALERTS = Path(__file__).resolve().parents[2] / "alerts"
