@@ -1,7 +1,6 @@
 """What the workers of a chaos run do. Each job notes its start and its commit in the ledger outside Redis."""
 
 import contextlib
-import os
 import secrets
 import time
 from typing import Any
@@ -49,7 +48,10 @@ def _take(kind: str, seconds: float, context: Any) -> None:
 
 def work_rq(job: str, seconds: float) -> None:
     """The same for RQ, which has no tokens: each run makes up its own."""
+    from rq import get_current_job
+
+    current = get_current_job()
     token = f"1.{secrets.token_hex(8)}"
-    note("start", job, token, parent=os.getppid())
+    note("start", job, token, worker=current.worker_name if current else "")
     time.sleep(seconds)
     note("commit", job, token)

@@ -74,8 +74,7 @@ class RQRun:
         self.jobs = jobs
         self.seconds = seconds
         self.counts: Counter[str] = Counter()
-        self.killed: dict[int, float] = {}  # pid of a worker that was killed with its horse -> when
-        self.done_to: dict[int, list[tuple[float, str]]] = defaultdict(list)  # pid of a worker -> faults
+        self.done_to: dict[str, list[tuple[float, str]]] = defaultdict(list)  # worker's name -> faults
         self.deaths: dict[str, float] = {}  # worker's name -> when its whole tree was killed
         self._chance = random.Random(seed)
         self._workers: dict[str, Process] = {}
@@ -95,8 +94,7 @@ class RQRun:
             kind = self._chance.choices(
                 ("worker and horse killed", "parent killed", "worker stopped", "nothing"), (6, 2, 1, 1)
             )[0]
-            name = self._chance.choice(sorted(self._workers))
-            self._fault(kind, name)
+            self._fault(kind, self._victim())
         load.join()
         wait_until(self._all_ended, 120, "every job of RQ has ended")
 
@@ -126,10 +124,22 @@ class RQRun:
             self._line.enqueue("chaos.jobs.work_rq", job, seconds, job_id=job, retry=Retry(max=50), result_ttl=86_400)
             time.sleep(self.seconds / self.jobs)
 
+    def _victim(self) -> str:
+        """A worker that has held a job for a while, if there is one soon."""
+        begun = time.monotonic()
+        while time.monotonic() - begun < 3:
+            members = self._client.zrange(f"rq:wip:{QUEUE}", 0, -1)
+            holders = [self._client.hmget(f"rq:execution:{one}", "worker_name", "created_at") for one in members]
+            old = {name for name, at in holders if name in self._workers and time.time() - float(at) > 0.8}
+            if old:
+                return self._chance.choice(sorted(old))
+            time.sleep(0.1)
+        return self._chance.choice(sorted(self._workers))
+
     def _fault(self, kind: str, name: str) -> None:
         process = self._workers[name]
         self.counts[kind] += 1
-        self.done_to[process.pid].append((time.monotonic(), kind))
+        self.done_to[name].append((time.monotonic(), kind))
         if kind == "worker stopped":
             process.freeze()
             time.sleep(self._chance.uniform(0.5, 3.0))
@@ -139,9 +149,8 @@ class RQRun:
             del self._workers[name]
             self._start_worker()
         elif kind == "worker and horse killed":
-            now = self.killed[process.pid] = time.monotonic()
+            self.deaths[name] = time.monotonic()
             process.kill_tree()
-            self.deaths[name] = now
             del self._workers[name]
             self._start_worker()
             if self._chance.random() < 0.5:
@@ -182,12 +191,12 @@ class RQRun:
                 committed[said["token"]] = said["at"]
         for job, starts in runs.items():
             for before, after in itertools.pairwise(starts):
-                death = self.killed.get(before["parent"])
+                death = self.deaths.get(before["worker"])
                 if death is None or death > after["at"]:
                     begun = before["at"]
                     ended = committed.get(before["token"])
                     how = f"committed {ended - begun:.2f} s after its start" if ended else "never committed"
-                    fate = [f"{kind} at {at - begun:+.2f} s" for at, kind in self.done_to[before["parent"]]]
+                    fate = [f"{kind} at {at - begun:+.2f} s" for at, kind in self.done_to[before["worker"]]]
                     tally.violations.append(
                         f"{job} ran again after {after['at'] - begun:.2f} s: its first run was not killed with its "
                         f"worker and {how}; the worker: {fate or 'nothing'}"
