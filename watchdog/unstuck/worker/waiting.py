@@ -116,7 +116,9 @@ def seconds_to_wait(pace: Pace, own: OwnPace, misses: int, due_in_ms: int | None
     """The wait after `misses` empty polls in a row; `spread` from -1 to 1 chooses the place within the jitter."""
     longest = min(own.longest, pace.longest)
     wait = min(longest, pace.interval * 2.0 ** min(misses - 1, 30))
-    wait = min(longest, wait * (1 + spread * pace.jitter))
+    wait *= 1 + spread * pace.jitter
+    if wait > longest:  # mirrored, not cut off: half of a fleet would wait exactly as long, and poll all at once
+        wait = max(0.0, 2 * longest - wait)
     if due_in_ms is not None:
         wait = min(wait, due_in_ms / 1000 + 0.001)
     return max(0.001, wait)

@@ -81,10 +81,12 @@ local function record_of(worker)
   end
   return records[worker]
 end
+local departed = {}
 for i = 1, #gone do -- it had said that it is subscribed, and is not: its process is gone, whatever its last beat
   local beat = redis.call('ZSCORE', workers, gone[i])
   if beat and tonumber(beat) > now - stuck_after and record_of(gone[i])[2] == 1 then
     live = live - 1
+    departed[gone[i]] = true
     if redis.call('EXISTS', stem .. 'held:' .. gone[i]) == 1 then busy = busy - 1 end
   end
 end
@@ -94,7 +96,7 @@ put('workers', {live, busy, #names / 2})
 local stride, nth = math.max(1, math.ceil(live / 200)), 0
 local told, slots, least, most, sum, alone, doubts = 0, 0, -1, -1, 0, 0, 0
 for i = 1, #names, 2 do
-  if tonumber(names[i + 1]) > now - stuck_after then
+  if tonumber(names[i + 1]) > now - stuck_after and not departed[names[i]] then
     if nth % stride == 0 then
       local body = redis.pcall('HMGET', stem .. 'worker:' .. names[i], 'concurrency', 'applied_ms', 'pacing_doubt',
         'pacing_doubts')
