@@ -97,7 +97,7 @@ class Connections:
 
     def subscribing(self) -> Redis:
         """A new client to call ``pubsub()`` on. A lost connection is an error there, never a silent reconnect."""
-        client = self._build(timeout=self.timeout, connections=2)
+        client = self._build(timeout=self.timeout, connections=2, health_check=HEALTH_CHECK_SECONDS)
         return self._keep(client)
 
     def describe(self) -> str:
@@ -133,8 +133,12 @@ class Connections:
             self._unshared.append(client)
         return client
 
-    def _build(self, *, timeout: float, retries: int = 0, connections: int | None = None) -> Redis:
+    def _build(
+        self, *, timeout: float, retries: int = 0, connections: int | None = None, health_check: int = 0
+    ) -> Redis:
         options = self._options(timeout, retries, connections or self.max_connections)
+        # Only the control channel asks for signs of life: elsewhere a PING before a command would be a command more.
+        options["health_check_interval"] = health_check
         match self.url.form:
             case "sentinel":
                 return self._sentinel(options)
@@ -153,7 +157,6 @@ class Connections:
             "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT_SECONDS),
             "socket_keepalive": True,
             "retry": Retry(backoff, retries),
-            "health_check_interval": HEALTH_CHECK_SECONDS,
             "max_connections": connections,
             "redis_connect_func": self._greet,
             "protocol": 2,
