@@ -162,10 +162,11 @@ def redis() -> list[kit.Cell]:
         kit.lines(
             "Failed exchanges",
             "By operation and kind of error.",
-            [(errors, "{{operation}}: {{kind}}"), (f"sum({errors}) or vector(0)", "all")],
+            [(errors, "{{operation}}: {{kind}}")],
             width=8,
             bars=True,
-            colors={"all": GREY},
+            stacked=True,
+            none="No exchange failed",
             steps=[(None, GREEN), (1, RED)],
         ),
     ]

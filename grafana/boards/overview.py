@@ -124,12 +124,12 @@ def gate() -> kit.Cell:
 def alerts() -> kit.Cell:
     """Which alerts fire and fired; their number is there even when none does."""
     firing = 'ALERTS{alertname=~"Unstuck.+", alertstate="firing", job=~"$job"}'
-    texts: dict[float, tuple[str, str]] = {0: ("none", GREEN), **{n: (str(n), RED) for n in range(2, 10)}}
+    texts: dict[float, tuple[str, str]] = {0: ("none", GREEN), **{n: (f"{n} firing", RED) for n in range(2, 10)}}
     return kit.states(
         "Alerts",
         "The shipped alerts that fire, over time (`unstuck rules` prints them), and how many do. Needs the rules in the same "
         "Prometheus.",
-        [(f"count({firing}) or vector(0)", "firing now"), (f"max by (alertname) ({firing})", "{{alertname}}")],
+        [(f"count({firing}) or vector(0)", "all"), (f"max by (alertname) ({firing})", "{{alertname}}")],
         mappings=kit.words({**texts, 1: ("firing", RED)}),
         steps=[(None, GREEN), (1, RED)],
         width=kit.COLUMNS,

@@ -214,13 +214,11 @@ def workers() -> list[kit.Cell]:
         kit.lines(
             "Findings",
             "What is wrong with the queue besides stuck jobs, by kind; docs/findings.md explains each.",
-            [
-                (f"sum by (kind) ({queue('unstuck_queue_findings')})", "{{kind}}"),
-                (f"sum({queue('unstuck_queue_findings')}) or vector(0)", "all"),
-            ],
+            [(f"sum by (kind) ({queue('unstuck_queue_findings')})", "{{kind}}")],
             width=8,
+            stacked=True,
+            none="Nothing is wrong",
             steps=[(None, GREEN), (1, ORANGE)],
-            colors={"all": GREY},
         ),
         kit.states(
             "Reading and reclaiming",

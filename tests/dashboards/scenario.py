@@ -85,12 +85,13 @@ class Scenario:
         self._redis.start()
         self._client: Any = self._redis.client(decode_responses=True, socket_timeout=5)
         self._start_prometheus()
-        self.begun = time.time()
         self._agents = {port: self._start_agent(port) for port in self._ports}
         for queue, slots in (("mail", 2), ("mail", 2), ("mail", 2), ("thumbnails", 1)):
             self._start_worker(queue, slots)
         self._other_queues()
         self._load.start()
+        self._await("sum(up) == 2", "both agents")
+        self.begun = time.time()
         self._await("sum(unstuck_gate_open) == 1", "a leader with an open gate")
         self._await('sum(unstuck_jobs_finished_total{queue="mail"}) > 10', "finished jobs")
         self._pass(8)
@@ -103,10 +104,9 @@ class Scenario:
         self._await("sum(unstuck_locks_without_expiry) >= 0", "a complete audit")
         self._client.set("gate:report-0", "1")
         self._pass(10)
+        self.ended = time.time()
         self._end_of_load.set()
         self._load.join(30)
-        self._pass(3)
-        self.ended = time.time()
 
     def close(self) -> None:
         """End everything that was started."""
@@ -260,17 +260,27 @@ def played(folder: Path, stretch: float = 1.0, then: Callable[[Scenario], None] 
         scenario.close()
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--stretch", type=float, default=1.0)
-    parser.add_argument("--pictures", type=Path)
-    parser.add_argument("--wait", action="store_true")
+def main() -> None:
+    """Play it by hand: for the pictures, or to look at the Prometheus while it waits for Enter."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--stretch", type=float, default=1.0, help="how many times longer each act lasts")
+    parser.add_argument("--pictures", type=Path, help="folder for the pictures that grafana/preview.py draws")
+    parser.add_argument("--wait", action="store_true", help="wait for Enter before the end")
     given = parser.parse_args()
 
-    def draw(scenario: Scenario) -> None:
-        print(scenario.prometheus, scenario.begun, scenario.ended, flush=True)
+    def then(scenario: Scenario) -> None:
+        about = ("--prometheus", scenario.prometheus, "--from", f"{scenario.begun}", "--to", f"{scenario.ended}")
+        print(*about, flush=True)
+        if given.pictures:
+            subprocess.run(
+                [sys.executable, ROOT / "grafana" / "preview.py", *about, "--out", given.pictures], check=True
+            )
         if given.wait:
             input()
 
     with tempfile.TemporaryDirectory() as name:
-        played(Path(name), given.stretch, draw)
+        played(Path(name), given.stretch, then)
+
+
+if __name__ == "__main__":
+    main()
