@@ -34,6 +34,7 @@ Row = str
 QUEUE: Final = ("backend", "queue")
 """The labels of every family that tells of queues."""
 
+_MOST_TEMPLATES: Final = 4096
 _LONGEST_EXEMPLAR: Final = 128  # characters of names and values together, says OpenMetrics
 
 
@@ -75,17 +76,36 @@ def tallied(name: str, prefix: str, names: tuple[str, ...], tally: Tally) -> Row
     return _tally_template(name, prefix, names, tuple(tally)) % tuple(tally.values()) if tally else ""
 
 
-@lru_cache(maxsize=8192)
-def bucket_template(name: str, labels: str, bounds: tuple[float, ...]) -> str:
-    """The buckets of a histogram, with %d where the cumulative counts go."""
+def _bucket_template(name: str, labels: str, bounds: tuple[float, ...]) -> str:
     prefix = (f"{name}_bucket{{{labels}," if labels else f"{name}_bucket{{").replace("%", "%%")
     return "".join(f'{prefix}le="{bound}"}} %d\n' for bound in (*map(repr, bounds), "+Inf"))
+
+
+class Buckets:
+    """The lines of a histogram family with holes for the numbers, one text for each queue. Filled in as bytes at once."""
+
+    def __init__(self, name: str, bounds: tuple[float, ...], *, summed: bool = True) -> None:
+        self._name, self._bounds, self._summed = name, bounds, summed
+        self._known: dict[str, bytes] = {}
+
+    def rows(self, labels: str, *numbers: float) -> bytes:
+        """Cumulative counts, +Inf last; where it is ``summed`` also the count and the sum (finite)."""
+        known = self._known.get(labels)
+        if known is None:
+            text = _bucket_template(self._name, labels, self._bounds)
+            if self._summed:
+                inside = f"{{{labels}}}".replace("%", "%%")
+                text += f"{self._name}_count{inside} %d\n{self._name}_sum{inside} %r\n"
+            if len(self._known) >= _MOST_TEMPLATES:
+                self._known.clear()
+            known = self._known[labels] = text.encode()
+        return known % numbers
 
 
 def histogram(name: str, labels: str, data: Histogram, *, exemplars: bool = False) -> Row:
     """Buckets, count and sum of a histogram; exemplars only where the format has them."""
     cumulative = tuple(accumulate(data.counts))
-    buckets = bucket_template(name, labels, data.bounds) % cumulative
+    buckets = _bucket_template(name, labels, data.bounds) % cumulative
     if exemplars and data.exemplars:
         lines = buckets.splitlines()
         for place, exemplar in data.exemplars.items():
@@ -101,27 +121,25 @@ def _exemplar(exemplar: Exemplar) -> str:
 
 
 @lru_cache(maxsize=8)
-def _stored_keys(bounds: tuple[float, ...], scale: float) -> tuple[str, ...]:
-    return (*(f"{bound * scale:.0f}" for bound in bounds), "inf")
+def _stored_keys(bounds: tuple[float, ...]) -> tuple[str, ...]:
+    return (*(f"{bound * 1000:.0f}" for bound in bounds), "inf")
 
 
-def stored_histogram(
-    bounds: tuple[float, ...], buckets_ms: Mapping[str, int], sum_ms: int, *, scale: float = 1000.0
-) -> Histogram:
-    """A histogram from the buckets that Redis stores: upper bound in ms (`inf` last) -> count, not cumulative.
+def stored_counts(bounds: tuple[float, ...], buckets_ms: Mapping[str, int]) -> list[int]:
+    """Counts per bucket from those that Redis stores: upper bound in ms (`inf` last) -> count, not cumulative.
 
     A bound that is not ours is counted in the next greater one of ours, so that no observation is lost.
     """
-    known = _stored_keys(bounds, scale)
+    known = _stored_keys(bounds)
     counts = [buckets_ms.get(key, 0) for key in known]
     if sum(counts) == sum(buckets_ms.values()):
-        return Histogram(bounds, counts, sum_ms / scale)
+        return counts
     counts = [0] * len(known)
     for key, count in buckets_ms.items():
-        bound = math.inf if key == "inf" else float(key) / scale
+        bound = math.inf if key == "inf" else float(key) / 1000
         place = next((i for i, ours in enumerate(bounds) if bound <= ours), len(bounds))
         counts[place] += count
-    return Histogram(bounds, counts, sum_ms / scale)
+    return counts
 
 
 class Memory:
@@ -131,36 +149,37 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, tuple[list[str], list[Any], list[Row]]] = {}
-        self._columns: dict[str, tuple[list[str], list[float], Row]] = {}
+        self._rows: dict[str, tuple[list[str], list[Any], list[bytes]]] = {}
+        self._columns: dict[str, tuple[list[str], list[float], bytes]] = {}
 
-    def each(self, name: str, queues: Column[T], write: Callable[[str, T], Row]) -> list[Row]:
+    def each(self, name: str, queues: Column[T], write: Callable[[str, T], bytes]) -> bytes:
         """The rows of every queue, from its labels and the value that they are made of."""
         labels, values = queues
         known = self._rows.get(name)
         if known and known[0] == labels:
-            texts = [
-                text if value is before or value == before else write(at, value)
-                for at, value, before, text in zip(labels, values, known[1], known[2], strict=True)
-            ]
+            texts = known[2]
+            if known[1] != values:
+                texts = [
+                    text if value is before or value == before else write(at, value)
+                    for at, value, before, text in zip(labels, values, known[1], texts, strict=True)
+                ]
         else:
             texts = list(map(write, labels, values))
         self._rows[name] = (labels, values, texts)
-        return texts
+        return b"".join(texts)
 
-    def column(self, name: str, queues: Column[float]) -> Row:
+    def column(self, name: str, queues: Column[float]) -> bytes:
         """One sample for every queue."""
         labels, values = queues
         known = self._columns.get(name)
         if known and known[1] == values and known[0] == labels:
             return known[2]
         if math.isfinite(sum(values)):
-            plain = [value if type(value) in {int, float} else float(value) for value in values]
-            text = _column_template(name, tuple(labels)) % tuple(plain)
+            text = _column_template(name, tuple(labels)) % tuple(values)
         else:
             text = "".join(map(row, repeat(name), labels, values))
-        self._columns[name] = (labels, values, text)
-        return text
+        self._columns[name] = (labels, values, text.encode())
+        return self._columns[name][2]
 
 
 def chosen(queues: Column[S], get: Callable[[S], T | None]) -> Column[T]:
@@ -238,7 +257,7 @@ class Family:
     kind: str  # gauge, counter, histogram
     help: str
     labels: tuple[str, ...]
-    rows: Callable[[Scene], Iterable[Row]]
+    rows: Callable[[Scene], Iterable[Row] | bytes]
 
     def head(self, *, openmetrics: bool) -> str:
         """The HELP and TYPE lines. OpenMetrics names a counter without its _total."""
@@ -250,8 +269,8 @@ class Family:
 def column(name: str, text: str, queues: Callable[[Scene], Column[T]], get: Callable[[T], float | None]) -> Family:
     """One sample for each queue where there is something to say; a counter if its name says so."""
 
-    def rows(scene: Scene) -> Iterable[Row]:
-        return (scene.memory.column(name, chosen(queues(scene), get)),)
+    def rows(scene: Scene) -> bytes:
+        return scene.memory.column(name, chosen(queues(scene), get))
 
     return Family(name, "counter" if name.endswith("_total") else "gauge", text, QUEUE, rows)
 
@@ -259,8 +278,8 @@ def column(name: str, text: str, queues: Callable[[Scene], Column[T]], get: Call
 def counted(name: str, text: str, own: tuple[str, ...], get: Callable[[Counts], Tally | None]) -> Family:
     """A counter of the agent's own, by labels of its own."""
 
-    def rows(scene: Scene) -> Iterable[Row]:
+    def rows(scene: Scene) -> bytes:
         tallies = chosen(scene.counted, lambda ledger: get(ledger.counts) or None)
-        return scene.memory.each(name, tallies, lambda labels, tally: tallied(name, labels + ",", own, tally))
+        return scene.memory.each(name, tallies, lambda labels, tally: tallied(name, labels + ",", own, tally).encode())
 
     return Family(name, "counter", text, (*QUEUE, *own), rows)

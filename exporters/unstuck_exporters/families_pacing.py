@@ -6,13 +6,13 @@ and workers go back to their own base, so an old one here slows nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Final
 
 from unstuck.model import Pollers, Totals
-from unstuck_exporters.exposition import QUEUE, Family, Row, Scene, chosen, column, counted, tallied
-from unstuck_exporters.ledger import Paced
+from unstuck_exporters.exposition import QUEUE, Family, Scene, chosen, column, counted, tallied
+from unstuck_exporters.ledger import Paced, QueueLedger
 from unstuck_exporters.tally import Tally
 
 
@@ -31,19 +31,28 @@ def _total(name: str, text: str, get: Callable[[Totals], int]) -> Family:
     return column(name, text, lambda scene: scene.totals, get)
 
 
-def _invalidations(scene: Scene) -> Iterable[Row]:
+def _invalidations(scene: Scene) -> bytes:
     """Those of the scripts, which Redis counts, and those that the agent itself has counted."""
     name = "unstuck_cache_invalidations_total"
     stored = dict(zip(*scene.totals, strict=True))
-    for labels, ledger in zip(*scene.counted, strict=True):
-        causes = Tally(ledger.counts.invalidations or {})
-        if totals := stored.get(labels):
-            causes.add("complete", count=totals.completed)
-            causes.add("fail", count=totals.failed)
-            causes.add("release", count=totals.released)
-            causes.add("requeue", count=totals.rescued)
-            causes.add("write", count=totals.bumped)
-        yield tallied(name, labels + ",", ("cause",), causes)
+
+    def counts(labels: str, ledger: QueueLedger) -> tuple[Tally | None, int, int, int, int, int] | None:
+        totals, own = stored.get(labels), ledger.counts.invalidations
+        if totals is None:
+            return (own, 0, 0, 0, 0, 0) if own else None
+        return own, totals.completed, totals.failed, totals.released, totals.rescued, totals.bumped
+
+    def write(labels: str, counted: tuple[Tally | None, int, int, int, int, int]) -> bytes:
+        own, *numbers = counted
+        causes = Tally(own or {})
+        if labels in stored:
+            for cause, number in zip(("complete", "fail", "release", "requeue", "write"), numbers, strict=True):
+                causes.add(cause, count=number)
+        return tallied(name, labels + ",", ("cause",), causes).encode()
+
+    labels, ledgers = scene.counted
+    told = [(at, one) for at, one in zip(labels, map(counts, labels, ledgers), strict=True) if one is not None]
+    return scene.memory.each(name, ([at for at, _ in told], [one for _, one in told]), write)
 
 
 PACING: Final = (

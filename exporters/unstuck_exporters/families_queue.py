@@ -16,17 +16,17 @@ from unstuck.model import QueueSnapshot, Totals
 from unstuck_exporters import labels as sets
 from unstuck_exporters.exposition import (
     QUEUE,
+    Buckets,
     Family,
     Row,
     Scene,
     Shown,
-    bucket_template,
     chosen,
     column,
     counted,
     histogram,
     labelled,
-    stored_histogram,
+    stored_counts,
     tallied,
 )
 from unstuck_exporters.families_pacing import PACING
@@ -81,46 +81,50 @@ def _findings(scene: Scene) -> Iterable[Row]:
             yield tallied("unstuck_queue_findings", labels + ",", ("kind",), counts)
 
 
-def _stuck(scene: Scene) -> Iterable[Row]:
+def _stuck(scene: Scene) -> bytes:
     name = "unstuck_stuck_jobs"
     tallies = chosen(scene.present, attrgetter("ledger.judgement.stuck"))
-    return scene.memory.each(name, tallies, lambda labels, tally: tallied(name, labels + ",", ("reason",), tally))
+    return scene.memory.each(
+        name, tallies, lambda labels, tally: tallied(name, labels + ",", ("reason",), tally).encode()
+    )
 
 
-def _reclaim_delay(scene: Scene) -> Iterable[Row]:
+def _reclaim_delay(scene: Scene) -> bytes:
     name = "unstuck_reclaim_delay_seconds"
     delays = chosen(scene.counted, attrgetter("counts.reclaim_delay"))
     return scene.memory.each(
-        name, delays, lambda labels, delay: histogram(name, labels, delay, exemplars=scene.openmetrics)
+        name, delays, lambda labels, delay: histogram(name, labels, delay, exemplars=scene.openmetrics).encode()
     )
 
 
 def _stored(name: str, text: str, get: Callable[[Totals], tuple[Mapping[str, int], int]]) -> Family:
     """A histogram that the scripts count in Redis."""
+    lines = Buckets(name, JOB_BUCKETS)
 
-    def write(labels: str, stored: tuple[Mapping[str, int], int]) -> Row:
-        return histogram(name, labels, stored_histogram(JOB_BUCKETS, *stored))
+    def write(labels: str, stored: tuple[Mapping[str, int], int]) -> bytes:
+        cumulative = list(accumulate(stored_counts(JOB_BUCKETS, stored[0])))
+        return lines.rows(labels, *cumulative, cumulative[-1], stored[1] / 1000)
 
-    def rows(scene: Scene) -> Iterable[Row]:
+    def rows(scene: Scene) -> bytes:
         return scene.memory.each(name, chosen(scene.totals, get), write)
 
     return Family(name, "histogram", text, QUEUE, rows)
 
 
 _AGES: Final = tuple(f"{bound:g}" for bound in HEARTBEAT_BUCKETS)
+_AGE_LINES: Final = Buckets("unstuck_heartbeat_age_seconds", HEARTBEAT_BUCKETS, summed=False)
 
 
-def _heartbeat_ages(scene: Scene) -> Iterable[Row]:
+def _heartbeat_ages(scene: Scene) -> bytes:
     """Redis counts the members per bucket without reading them, so there are exact buckets and no sum."""
-    name = "unstuck_heartbeat_age_seconds"
 
-    def write(labels: str, told: tuple[Mapping[str, int], int]) -> Row:
+    def write(labels: str, told: tuple[Mapping[str, int], int]) -> bytes:
         buckets, beating = told
         counts = [buckets.get(bound, -1) for bound in _AGES]
         if -1 in counts:  # spelled in another way; where one of our bounds was not asked for, the lower one holds
             spelled = {as_bound(bound): count for bound, count in buckets.items()}
             counts = list(accumulate((spelled.get(bound, 0) for bound in HEARTBEAT_BUCKETS), max))
-        return bucket_template(name, labels, HEARTBEAT_BUCKETS) % (*counts, max(counts[-1], beating))
+        return _AGE_LINES.rows(labels, *counts, max(counts[-1], beating))
 
     ages = chosen(
         scene.snapshots,
@@ -128,7 +132,7 @@ def _heartbeat_ages(scene: Scene) -> Iterable[Row]:
             None if s.heartbeat_buckets is None else (s.heartbeat_buckets, s.running - (s.heartbeats_missing or 0))
         ),
     )
-    return scene.memory.each(name, ages, write)
+    return scene.memory.each("unstuck_heartbeat_age_seconds", ages, write)
 
 
 @lru_cache(maxsize=256)

@@ -44,14 +44,15 @@ class Exporter:
         parts: list[bytes] = []
         for family in self._families:
             try:
-                rows = "".join(family.rows(scene))
+                made = family.rows(scene)
+                rows = made if isinstance(made, bytes) else "".join(made).encode()
             except Exception:  # a mistake in one family must not take the others along
                 with self._lock:
                     self._failures += 1
                 log.exception("metric family left out", extra={"event": "family_failed", "family": family.name})
                 continue
             if rows:
-                parts.append((family.head(openmetrics=openmetrics) + rows).encode())
+                parts += (family.head(openmetrics=openmetrics).encode(), rows)
         if openmetrics:
             parts.append(b"# EOF\n")
         return parts

@@ -16,7 +16,7 @@ from unstuck.model import Action, Capability, QueueSnapshot, Reason, Reclaimed
 from unstuck_exporters import labels
 from unstuck_exporters.board import Board, Paced
 from unstuck_exporters.catalogue import markdown
-from unstuck_exporters.exposition import OPENMETRICS, PLAIN, Family, stored_histogram
+from unstuck_exporters.exposition import OPENMETRICS, PLAIN, Family, stored_counts
 from unstuck_exporters.prometheus import FAMILIES, Exporter, content_type
 from unstuck_exporters.tally import JOB_BUCKETS, Histogram
 
@@ -148,7 +148,7 @@ def test_stored_buckets_become_a_cumulative_histogram_in_seconds(board):
 
 
 def test_a_stored_bound_that_is_not_ours_loses_no_observation():
-    assert stored_histogram((1.0, 5.0), {"1000": 1, "2000": 2, "9000": 3, "inf": 4}, 0).counts == [1, 2, 7]
+    assert stored_counts((1.0, 5.0), {"1000": 1, "2000": 2, "9000": 3, "inf": 4}) == [1, 2, 7]
 
 
 def test_heartbeat_ages_have_a_last_bucket_of_all_that_beat(board):
