@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from support.cli import run_cli
 from support.own_queue import OTHER, WORKER, OwnQueue
 from support.waiting import wait_until
 from unstuck.agent import Agent
@@ -278,6 +279,13 @@ def test_a_worker_applies_what_is_published_and_goes_back_to_its_base_when_the_a
 
 
 # -- the whole agent -----------------------------------------------------------------------------------------------------
+
+
+def test_inspect_shows_the_interval_and_why(own, leader, redis_url):
+    own.queue.enqueue_many([1] * 500)
+    leader.publish()
+    shown = run_cli("inspect", "--redis", redis_url, "--window", "100ms")
+    assert "300 ms backlog" in shown.stdout
 
 
 def test_an_agent_publishes_exports_and_tells_why(own, redis_url):

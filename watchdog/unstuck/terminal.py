@@ -163,7 +163,7 @@ def _cells(one: Document) -> tuple[str, ...]:
         str(one["stuck"]),
         str(one["dead"]),
         mode,
-        span(one["interval_seconds"]),
+        f"{span(one['interval_seconds'])} {one['interval_reason'] or ''}".rstrip(),
     )
 
 
