@@ -1,6 +1,8 @@
 """Boards with many queues, with hostile names, and with a story to tell: for the status page and for `top`."""
 
-from unstuck.clock import Clock, SystemClock
+import time
+
+from unstuck.clock import Clock, ManualClock
 from unstuck.model import (
     Capability,
     Event,
@@ -34,13 +36,13 @@ def stuck(job: str, queue: str, backend: str = "unstuck", **more: object) -> Ver
     """A verdict on a job that is stuck."""
     lease = Lease(
         job, worker="web-3:4711:a1b2c3d4", token=f"1.{job}", beat_interval=5.0, connection=Presence.ABSENT,
-        evidence={"heartbeat_at_ms": 1_700_000_000_000, "connection_gone_seconds": 3.1, "rescues": 0},
+        evidence={"connection_gone_seconds": 3.1, "rescues": 0},
     )  # fmt: skip
     told: dict[str, object] = {
         "standing": Standing.STUCK, "reason": Reason.WORKER_GONE, "unchanged": 3.4, "since": 0.4,
         "detail": "the worker's connection has been gone for 3.1 s",
     }  # fmt: skip
-    return Verdict(backend, queue, lease, **{**told, **more})  # type: ignore[arg-type]
+    return Verdict(backend, queue, **{"lease": lease, **told, **more})  # type: ignore[arg-type]
 
 
 def suspect(job: str, queue: str, backend: str = "unstuck", **more: object) -> Verdict:
@@ -50,8 +52,11 @@ def suspect(job: str, queue: str, backend: str = "unstuck", **more: object) -> V
 
 
 def living_board(clock: Clock | None = None, queues: int = 0) -> Board:
-    """A board of an agent that leads, under an open gate, with this many queues that are well."""
-    clock = clock or SystemClock()
+    """A board of an agent that leads, under an open gate, with this many queues that are well.
+
+    Without a clock its time stands still at the present: what is on it stays fresh, however slow the machine is.
+    """
+    clock = clock or ManualClock(time.time())
     board = Board(version="1.2.3", clock=clock)
     board.expects("sweep", 60.0)
     board.leads(7)
@@ -90,5 +95,5 @@ def hostile_board() -> Board:
     lease = Lease(EVIL, worker=EVIL, token="1", evidence={EVIL: EVIL})
     board.judged("rq", EVIL, [Verdict("rq", EVIL, lease, Standing.STUCK, Reason.WORKER_DEAD, detail=EVIL)])
     board.braked("rq", EVIL, Brake(engaged=True, condemned=9, in_flight=12, detail=EVIL))
-    board.happened(Event(EVIL, SystemClock().wall(), "rq", EVIL, EVIL, EVIL, detail=EVIL, reason=EVIL))
+    board.happened(Event(EVIL, time.time(), "rq", EVIL, EVIL, EVIL, detail=EVIL, reason=EVIL))
     return board

@@ -66,7 +66,11 @@ def inspect(
     longest = max((rules.gone_after for rules in first.settings.values()), default=0.0)
     if any(snapshot.running for snapshot in first.queues.values()):
         wait(max(window, longest) - (time.monotonic() - first.ended))
-    second = look(client, adapters, settings)
+    return compare(client, first, look(client, adapters, settings))
+
+
+def compare(client: Redis, first: Look, second: Look) -> Inspection:
+    """What two looks say together. Asks only for the rescue counts of what is stuck."""
     gate = gate_now(first.server, second.server, second.began - first.began)
     looks = Looks(second.began - first.ended, gate.reasons, second.server.role in ("master", ""))
     rows = [_row(place, first, second, looks) for place in second.queues]
