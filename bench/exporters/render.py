@@ -28,6 +28,7 @@ from unstuck.model import (
     Totals,
     Verdict,
 )
+from unstuck.queues.unstuck import BEAT_BOUNDS
 from unstuck_exporters.board import Board, Paced
 from unstuck_exporters.prometheus import Exporter
 
@@ -52,9 +53,7 @@ def sweep(board: Board, queues: int, n: int, every: int = 1) -> None:
     idle = {str(bound): 1 for bound in BOUNDS_MS} | {"inf": 1}
     quiet = Totals(1, 1, 1, 1, delay_ms=1, run_ms=1, delay_buckets=idle, run_buckets=dict(idle))
     worked = Totals(n, n, n, n, delay_ms=n, run_ms=n, delay_buckets=busy, run_buckets=dict(busy))
-    ages = {str(bound): n % 7 for bound in (1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0)} | {
-        "inf": n % 7
-    }
+    ages = dict.fromkeys(BEAT_BOUNDS, n % 7)  # spelled as the adapter does
     snapshots = [
         QueueSnapshot(
             "unstuck",

@@ -7,11 +7,12 @@ and workers go back to their own base, so an old one here slows nobody.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain, repeat
 from operator import attrgetter
 from typing import Final
 
 from unstuck.model import Pollers, Totals
-from unstuck_exporters.exposition import QUEUE, Family, Scene, chosen, column, counted, tallied
+from unstuck_exporters.exposition import QUEUE, Family, Scene, chosen, column, counted, labelled, tallied
 from unstuck_exporters.ledger import Paced, QueueLedger
 from unstuck_exporters.tally import Tally
 
@@ -31,6 +32,12 @@ def _total(name: str, text: str, get: Callable[[Totals], int]) -> Family:
     return column(name, text, lambda scene: scene.totals, get)
 
 
+_BY_SCRIPTS: Final = ("complete", "fail", "release", "requeue", "write")
+_INVALIDATIONS: Final = "".join(
+    f"unstuck_cache_invalidations_total{{%s,{labelled(cause=cause)}}} %d\n" for cause in _BY_SCRIPTS
+)
+
+
 def _invalidations(scene: Scene) -> bytes:
     """Those of the scripts, which Redis counts, and those that the agent itself has counted."""
     name = "unstuck_cache_invalidations_total"
@@ -44,9 +51,11 @@ def _invalidations(scene: Scene) -> bytes:
 
     def write(labels: str, counted: tuple[Tally | None, int, int, int, int, int]) -> bytes:
         own, *numbers = counted
+        if not own:
+            return (_INVALIDATIONS % tuple(chain.from_iterable(zip(repeat(labels), numbers)))).encode()
         causes = Tally(own or {})
         if labels in stored:
-            for cause, number in zip(("complete", "fail", "release", "requeue", "write"), numbers, strict=True):
+            for cause, number in zip(_BY_SCRIPTS, numbers, strict=True):
                 causes.add(cause, count=number)
         return tallied(name, labels + ",", ("cause",), causes).encode()
 
