@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unstuck.connections import text
-from unstuck.errors import UnstuckError
+from unstuck.errors import UnstuckError, classify, explain
 from unstuck.model import (
     Action,
     Authority,
@@ -68,9 +68,10 @@ class UnstuckAdapter:
         snapshots = []
         for (name, limits, _), answer in zip(asked, scripts.run_many(self._reading, calls), strict=True):
             if isinstance(answer, Exception):
-                if not isinstance(answer, UnstuckError):
+                known = answer if isinstance(answer, UnstuckError) else explain(answer)
+                if known is not answer and classify(answer) != "noperm":
                     raise answer
-                snapshots.append(QueueSnapshot(self.backend, name, self.capability, error=str(answer)))
+                snapshots.append(QueueSnapshot(self.backend, name, self.capability, error=str(known)))
                 continue
             told = _table(answer)
             rows = list(told["candidates"])

@@ -94,9 +94,11 @@ class Worker:
         running = set(self.slots)
         while running:
             try:
-                told = self._inbox.get(timeout=0.1 if self._stops else None)
+                # Never for ever: a signal that another thread got is heeded when this one wakes.
+                told = self._inbox.get(timeout=0.1 if self._stops else 0.5)
             except inbox.Empty:
-                self._interrupt_waits(running)  # again and again: one may just have been about to begin
+                if self._stops:
+                    self._interrupt_waits(running)  # again and again: one may just have been about to begin
                 continue
             if isinstance(told, Slot):
                 running.discard(told)
