@@ -77,7 +77,6 @@ class TestKept:
         bench.go("one")
         bench.until_state("one", "done")
 
-
     def test_a_worker_that_starts_while_memory_is_full_drains_the_queue(self, make_redis, redis_server, processes):
         bench = WorkerBench(make_redis(), processes, told=redis_server)
         for n in range(3):

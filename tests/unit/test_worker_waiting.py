@@ -64,7 +64,9 @@ def test_the_wait_doubles_with_each_empty_poll_up_to_the_longest():
 
 def test_a_published_longest_wait_below_the_own_one_holds():
     published = believe(GOOD | {"max_ms": "1000"}, OWN, NOW)
-    assert [seconds_to_wait(published, OWN, misses, None, 1.0) for misses in (1, 2, 9)] == pytest.approx([0.44, 0.88, 0.9])
+    assert [seconds_to_wait(published, OWN, misses, None, 1.0) for misses in (1, 2, 9)] == pytest.approx(
+        [0.44, 0.88, 0.9]
+    )
 
 
 def test_the_wait_is_spread_by_the_jitter_and_never_beyond_the_longest():
