@@ -43,7 +43,7 @@ class System:
             "BENCH_REDIS": server.url,
             "BENCH_MARKS": str(marks),
             "BENCH_CONCURRENCY": str(concurrency),
-            "PYTHONPATH": str(PEERS),
+            "PYTHONPATH": os.pathsep.join([str(PEERS), os.environ.get("PYTHONPATH", "")]),
             "PYTHONWARNINGS": "ignore",
         }
         self.command: list[str] = json.loads(self._python("command", str(concurrency)))
