@@ -15,8 +15,9 @@ from support.crowds import EVIL, breathe, configure, fill, hostile_board, living
 from unstuck.choosing import Choice
 from unstuck.clock import ManualClock
 from unstuck.model import Event
+from unstuck.top.choices import SORTS, Choices
 from unstuck.top.keyboard import keys
-from unstuck.top.screen import SORTS, Choices, lines, rows
+from unstuck.top.screen import lines, rows
 from unstuck.top.sources import Seen, narrowed_to
 from unstuck_exporters.board import Board
 from unstuck_exporters.web.document import agent_part, events_document, present_part, shown_queues, status_document

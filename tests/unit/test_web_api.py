@@ -13,6 +13,7 @@ import pytest
 from support.boards import full_board
 from support.crowds import configure, fill, living_board, queue, stuck, suspect
 from support.json_schema import faults
+from support.waiting import wait_until
 from support.web import ask, serving
 from unstuck.clock import ManualClock
 from unstuck.model import Event, GateState, Lease, Mode, Reason, Standing, Verdict
@@ -196,12 +197,18 @@ def processor_seconds(work: Callable[[], object], times: int) -> float:
     return best
 
 
-def test_a_status_of_500_queues_costs_at_most_5_ms_of_processor_time(board):
+def test_a_status_of_500_queues_costs_a_few_milliseconds_of_processor_time(board):
     fill(board, 500)
-    cost = processor_seconds(lambda: Api(board).status({}), 60)
-    # A million multiplications take 45 ms on the machine that the 5 ms are meant for; a slower one may take longer.
-    slowness = processor_seconds(lambda: [i * i for i in range(100_000)], 20) / 0.0045
-    assert cost < 0.005 * max(1.0, slowness)
+    api = Api(board)
+    api.status({})
+    cost = 60.0
+    for turn in range(20):
+        looks = [queue(f"queue-{i:03d}", waiting=turn if i % 10 == 0 else i % 37, running=i % 5) for i in range(500)]
+        board.looked("unstuck", looks)
+        wait_until(lambda: time.monotonic() > api.good_until, 5, "the status before is not used again")
+        cost = min(cost, processor_seconds(lambda: api.status({}), 1))
+    # Twice that, for others may work on the same processor; bench/exporters/status.py has the figure.
+    assert cost < 0.010
 
 
 def test_a_name_that_is_no_text_breaks_no_document(clock):

@@ -18,7 +18,14 @@ from typing import Final
 from unstuck_exporters.board import Board
 from unstuck_exporters.history import STEP, Point
 from unstuck_exporters.web.answer import Answer, Environ, encoded, takes_gzip
-from unstuck_exporters.web.document import agent_part, events_document, present_part, shown_queues, status_document
+from unstuck_exporters.web.document import (
+    Parts,
+    agent_part,
+    events_document,
+    present_part,
+    shown_queues,
+    status_document,
+)
 
 LONGEST_REUSE_SECONDS: Final = 1.0
 _REUSE_PER_COST: Final = 10.0
@@ -44,6 +51,12 @@ class Api:
         self._board = board
         self._lock = threading.Lock()
         self._made = _Made(b"", b"", "", 0.0)
+        self._parts = Parts()
+
+    @property
+    def good_until(self) -> float:
+        """The monotonic time up to which the last status is used again."""
+        return self._made.good_until
 
     def status(self, environ: Environ) -> Answer:
         """The document of `unstuck inspect --json`, and the agent's own part."""
@@ -86,7 +99,7 @@ class Api:
             begun = time.thread_time()
             view = self._board.view()
             ledgers = shown_queues(view)
-            document = status_document(view, ledgers)
+            document = status_document(view, ledgers, self._parts)
             steady, present = agent_part(view, ledgers), present_part(view)
             common = encoded({**document, "agent": steady})
             duties = [(d["duty"], d["ok"], d["overdue_seconds"], d["detail"]) for d in present["duties"]]

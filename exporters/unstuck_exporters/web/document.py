@@ -7,10 +7,11 @@ findings are bounded (the counts are of all), the worst of each queue first.
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final
 
 from unstuck.model import Capability, Event, Mode, Reason, Standing, Verdict
-from unstuck.report import Document, QueueReport, document, plain, rounded
+from unstuck.report import Document, QueueReport, document, plain, queue_part, rounded
 from unstuck_exporters.ledger import QueueLedger
 from unstuck_exporters.view import View
 
@@ -23,20 +24,54 @@ def shown_queues(view: View) -> list[QueueLedger]:
     return [q for q in view.queues if q.fresh(view.now)] if view.exports_queues else []
 
 
-def status_document(view: View, ledgers: list[QueueLedger]) -> Document:
+_TOLD: Final = attrgetter(
+    "waiting", "scheduled", "running", "prefetched", "dead", "quarantined", "oldest_waiting", "oldest_running",
+    "workers", "capability", "paused", "truncated", "pacing",
+)  # fmt: skip
+"""What a queue's part is made of, beside what the board adds."""
+
+
+class Parts:
+    """The queues' parts, kept as long as nothing in them changes: most of many queues stand still between two looks."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], tuple[Any, Document]] = {}
+
+    def of(self, ledgers: list[QueueLedger]) -> list[Document]:
+        """The part of each queue. Nobody may change them."""
+        before, self._kept = self._kept, {}
+        made = []
+        for ledger in ledgers:
+            place = ledger.backend, ledger.queue
+            told = _TOLD(ledger.look.snapshot) if ledger.look else ()
+            key = (told, ledger.judgement, ledger.setup, ledger.brake, ledger.paced, ledger.trouble)
+            kept = before.get(place)
+            if kept is None or kept[0] != key:
+                kept = key, _part(ledger)
+            self._kept[place] = kept
+            made.append(kept[1])
+        return made
+
+
+def _part(ledger: QueueLedger) -> Document:
+    part = queue_part(_report(ledger, 0))
+    if verdicts := ledger.judgement.verdicts:
+        part["stuck"] = ledger.judgement.stuck_jobs
+        part["suspect"] = ledger.judgement.suspects
+        part["inconclusive"] = sum(v.standing is Standing.INCONCLUSIVE for v in verdicts)
+    if part["interval_seconds"] is None and ledger.paced is not None:
+        part["interval_seconds"] = rounded(ledger.paced.interval, 3)
+        part["interval_reason"] = ledger.paced.reason
+    return part
+
+
+def status_document(view: View, ledgers: list[QueueLedger], parts: Parts) -> Document:
     """Redis, queues and findings as `inspect --json` has them, of the given queues: those that are shown."""
-    unwell = sum(bool(q.judgement.verdicts) for q in ledgers)
-    room = max(1, MOST_FINDINGS // max(1, unwell))
-    rows = [_report(q, room) for q in ledgers]
+    unwell = [q for q in ledgers if q.judgement.verdicts or q.trouble or (q.look and q.look.snapshot.side_findings)]
+    room = max(1, MOST_FINDINGS // max(1, len(unwell)))
+    rows = [_report(q, room) for q in unwell]
     made = document(view.agent.server if view.server_fresh else None, view.agent.gate, rows)
-    for part, ledger in zip(made["queues"], ledgers, strict=True):  # both are by backend and name
-        if verdicts := ledger.judgement.verdicts:
-            part["stuck"] = ledger.judgement.stuck_jobs
-            part["suspect"] = ledger.judgement.suspects
-            part["inconclusive"] = sum(v.standing is Standing.INCONCLUSIVE for v in verdicts)
-        if part["interval_seconds"] is None and ledger.paced is not None:
-            part["interval_seconds"] = rounded(ledger.paced.interval, 3)
-            part["interval_reason"] = ledger.paced.reason
+    made["queues"] = parts.of(ledgers)
     del made["findings"][MOST_FINDINGS:]
     return made
 

@@ -14,7 +14,7 @@ from unstuck.commands.options import settings_options
 from unstuck.config import Settings
 from unstuck.errors import UsageError
 from unstuck.terminal import progress, shown
-from unstuck.top.screen import SORTS, Choices
+from unstuck.top.choices import SORTS, Choices
 from unstuck.top.sources import AgentSource, AgentUnavailable, RedisSource, Source, narrowed_to
 
 DEFAULT_URL = "http://127.0.0.1:9797"

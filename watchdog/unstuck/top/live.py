@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from unstuck.errors import UnstuckError
+from unstuck.top.choices import Choices
 from unstuck.top.keyboard import Keyboard
-from unstuck.top.screen import Choices, lines
+from unstuck.top.screen import lines
 from unstuck.top.sources import Seen, Source
 
 if TYPE_CHECKING:

@@ -7,22 +7,19 @@ from Redis goes through `shown`: a control sign in a name reaches the terminal a
 from __future__ import annotations
 
 import time
-from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from unstuck.report import Document, headline
 from unstuck.terminal import shown, span
+from unstuck.top.choices import SAMPLES, SORTS, Choices
 from unstuck.top.sources import Seen
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-SORTS: Final = ("trouble", "waiting", "oldest", "running", "stuck", "name")
 LEAST_WIDTH: Final = 40
 _OLD_SECONDS: Final = 15.0
 _BARS: Final = "▁▂▃▄▅▆▇█"
-_SAMPLES: Final = 24
 _WIDE: Final = 118  # columns from which on the course of the backlog is shown
 _HELD: Final = {
     "dry_run": "mode is observe",
@@ -59,72 +56,6 @@ _HELP: Final = (
     "",
     "A red row has stuck jobs or cannot be read, a yellow one has suspected jobs or a brake.",
 )
-
-
-@dataclass(slots=True)
-class Choices:
-    """What the person at the keyboard has chosen, and what the screen remembers for them."""
-
-    sort: str = "trouble"
-    reverse: bool = False
-    filter: str = ""
-    typing: bool = False  # the filter is being typed
-    help: bool = False
-    offset: int = 0  # first visible row
-    page: int = 10  # rows that fit
-    course: dict[tuple[str, str], deque[int]] = field(default_factory=dict)  # the backlog of each queue, lately
-    _sampled: float = 0.0
-
-    def press(self, key: str) -> bool:
-        """A key was pressed; False: the person wants to leave."""
-        if self.help:
-            self.help = False
-            return key != "q"
-        if self.typing:
-            self._type(key)
-            return True
-        moves = {"up": -1, "down": 1, "page up": -self.page, "page down": self.page, "home": -(10**9), "end": 10**9}
-        match key:
-            case "q":
-                return False
-            case "s":
-                self.sort, self.offset = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)], 0
-            case "r":
-                self.reverse = not self.reverse
-            case "/":
-                self.typing = True
-            case "escape":
-                self.filter, self.offset = "", 0
-            case "?" | "h":
-                self.help = True
-            case _ if key in moves:
-                self.offset = max(0, self.offset + moves[key])
-        return True
-
-    def _type(self, key: str) -> None:
-        match key:
-            case "enter":
-                self.typing = False
-            case "escape":
-                self.typing, self.filter = False, ""
-            case "clear":
-                self.filter = ""
-            case "backspace":
-                self.filter = self.filter[:-1]
-            case _ if len(key) == 1:
-                self.filter += key
-        self.offset = 0
-
-    def sample(self, seen: Seen) -> None:
-        """Remember the backlogs of what was seen, once."""
-        if seen.at == self._sampled:
-            return
-        self._sampled = seen.at
-        before, self.course = self.course, {}
-        for one in seen.doc["queues"]:
-            place = one["backend"], one["queue"]
-            self.course[place] = before.get(place) or deque(maxlen=_SAMPLES)
-            self.course[place].append(one["waiting"])
 
 
 def rows(doc: Document, choices: Choices) -> list[Document]:
@@ -191,7 +122,7 @@ def _text(line: str, width: int, style: str = "") -> Text:
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
-    fit = set_cell_size(line, width) if cell_len(line) > width else line
+    fit = set_cell_size(line, width - 1) + "…" if cell_len(line) > width else line
     return Text(fit, style=style, no_wrap=True, end="")
 
 
@@ -250,7 +181,7 @@ def _table(doc: Document, choices: Choices, width: int, room: int) -> list[Text]
     visible = all_rows[choices.offset : choices.offset + choices.page]
     course = width >= _WIDE
     widths = list(_WIDTHS)
-    widths[1] = max(6, width - sum(widths) - len(widths) + 1 - (_SAMPLES + 1 if course else 0))
+    widths[1] = max(6, width - sum(widths) - len(widths) + 1 - (SAMPLES + 1 if course else 0))
     heads = list(_HEADS)
     if choices.sort in _SORTED:
         heads[_SORTED[choices.sort]] += "↑" if choices.reverse else "↓"

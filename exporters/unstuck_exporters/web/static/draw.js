@@ -55,7 +55,7 @@ export function spark(points, now) {
     const [first, end] = [x(kept[0][0]).toFixed(1), x(kept[kept.length - 1][0]).toFixed(1)];
     picture.append(s("path", { class: "area", d: `${path}L${end} 31L${first} 31Z` }), s("path", { class: "line", d: path }));
   }
-  const width = (15 / HALF_HOUR) * 300;
+  const width = (18 / HALF_HOUR) * 300;
   for (const point of stuck) {
     const at = x(point[0]);
     picture.append(s("line", { class: "stuck", x1: (at - width / 2).toFixed(1), x2: (at + width / 2).toFixed(1), y1: 32, y2: 32 }));

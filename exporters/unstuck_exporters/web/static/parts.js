@@ -77,7 +77,7 @@ export function will(finding, outlook) {
   if (!outlook) return "";
   if (outlook.held_by) {
     const held = HELD[outlook.held_by] ?? outlook.held_by;
-    return finding.would && !["alert_only", "observe_only"].includes(outlook.held_by) ? `Not acted upon: ${held}` : `Only told: ${held}`;
+    return `${finding.verdict === "stuck" ? "Left where it is" : "Only watched"}: ${held}`;
   }
   if (outlook.within_seconds === null) return "Will be put back once it is proven stuck";
   const when = outlook.within_seconds < 1 ? "now" : `within ${span(outlook.within_seconds)}`;

@@ -185,7 +185,8 @@ function drawFresh() {
   const age = seen.doc.agent.ages.newest_look_seconds;
   const since = (performance.now() - seen.at) / 1000;
   const seconds = (age ?? 0) + since;
-  const text = age === null ? `heard ${Math.round(since)} s ago` : seconds > OLD_AFTER ? `data is ${span(seconds)} old` : `seen ${Math.round(seconds)} s ago`;
+  const text = age === null ? `heard ${Math.round(since)} s ago` : seconds > OLD_AFTER ? `data is ${span(seconds)} old` : seconds < 1 ? "seen just now" : `seen ${Math.round(seconds)} s ago`;
+  dress(at("fresh"), seconds > OLD_AFTER || seen.silentSince ? "fresh bad" : "fresh");
   say(at("fresh"), text);
 }
 
