@@ -20,14 +20,21 @@ from unstuck.top.keyboard import keys
 from unstuck.top.screen import lines, rows
 from unstuck.top.sources import Seen, narrowed_to
 from unstuck_exporters.board import Board
-from unstuck_exporters.web.document import agent_part, events_document, present_part, shown_queues, status_document
+from unstuck_exporters.web.document import (
+    Parts,
+    agent_part,
+    events_document,
+    present_part,
+    shown_queues,
+    status_document,
+)
 
 
 def seen_on(board: Board) -> Seen:
     view = board.view()
     ledgers = shown_queues(view)
     agent = {**agent_part(view, ledgers), **present_part(view)}
-    doc = {**status_document(view, ledgers), "agent": agent}
+    doc = {**status_document(view, ledgers, Parts()), "agent": agent}
     return Seen(doc, "http://127.0.0.1:9797", 100.0, tuple(events_document(view, "", 100)["events"]))
 
 
