@@ -39,7 +39,7 @@ SCRIPTS = {
     "reclaim": ["reclaim_jobs"],
     "worker": [
         *("enqueue_job", "claim_job", "heartbeat_jobs", "report_progress", "complete_job", "fail_job", "release_job"),
-        *("register_worker", "leave_worker", "write_cache", "write_batch", "bump_stamp"),
+        *("complete_and_claim", "register_worker", "leave_worker", "write_cache", "write_batch", "bump_stamp"),
     ],
 }
 PEOPLE = {"cancel_job", "drop_dead", "retry_dead"}  # what a person does with rights of their own

@@ -95,6 +95,7 @@ def everything_a_program_calls(ear):
     adapter.look({"mail": Limits()})
     one = Condemned(fourth.id, WORKER, fourth.token, "", Lock.HELD, Reason.WORKER_GONE, 1.0)
     adapter.reclaim("mail", [one], Limits(), Authority("agent", 1, "run", "repl"))
+    queue.complete(fourth)
     queue.leave(WORKER, ["0"])
 
 

@@ -47,7 +47,8 @@ MOVING = {
     "publish": ("pacing",),
 }
 # Their answer counts what was moved or forgotten by this very call, and steers nothing.
-COUNTING = {"promote", "purge", "publish", "restore"}
+# An empty claim is not remembered: repeated, "apart" asks for a new one.
+COUNTING = {"promote", "purge", "publish", "restore", "complete and find nothing"}
 
 
 @pytest.fixture
@@ -187,6 +188,7 @@ ALLOWED_WHEN_FULL = {
     "heartbeat_jobs",
     "report_progress",
     "complete_job",
+    "complete_and_claim",
     "fail_job",
     "release_job",
     "register_worker",

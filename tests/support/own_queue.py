@@ -204,6 +204,20 @@ def _complete(own: OwnQueue) -> Prepared:
     return "complete_job", (WORKER, "0f", "op1", lease.id, lease.token, 3_600_000, "")
 
 
+def _complete_and_claim(own: OwnQueue) -> Prepared:
+    lease = own.held("running", expected=5)
+    own.put("first", expected=5)
+    terms = (WORKER, "0f", "op1", lease.id, lease.token, 3_600_000, "")
+    return "complete_and_claim", (*terms, "0c", "op2", "0123456789abcdef", "ttl", 30_000, 5_000, 20_000)
+
+
+def _complete_and_find_nothing(own: OwnQueue) -> Prepared:
+    script, args = _complete_and_claim(own)
+    own.client.delete(keys.job(own.name, "first"))
+    own.client.delete(keys.pending(own.name))
+    return script, args
+
+
 def _complete_refused(own: OwnQueue) -> Prepared:
     own.held("running")
     return "complete_job", (WORKER, "0f", "op1", "running", "1.0000000000000000", 3_600_000, "")
@@ -337,6 +351,8 @@ SCENARIOS: dict[str, Callable[[OwnQueue], Prepared]] = {
     "heartbeat": _heartbeat,
     "progress": _progress,
     "complete": _complete,
+    "complete and claim": _complete_and_claim,
+    "complete and find nothing": _complete_and_find_nothing,
     "complete with an old token": _complete_refused,
     "complete with another version": _conflict,
     "fail": _fail,

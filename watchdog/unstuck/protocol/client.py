@@ -249,8 +249,16 @@ class Queue:
         operation id that was given here.
         """
         complete = self._complete_call(lease, version, op)
-        claim = scripts.Call("claim_job", self._meta, self._claim_args(lease.worker, lease.slot, terms, claim_op))
-        done, taken = scripts.run_many(self.client, [scripts.Call(complete[0], complete[1], complete[2:]), claim])
+        claim = self._claim_args(lease.worker, lease.slot, terms, claim_op)
+        # One script where all is straight; it changes nothing where it is not, and then each part answers for itself.
+        both = scripts.run(self.client, "complete_and_claim", self._meta, *complete[2:], *claim[1:])
+        if text(both[0]) != "apart":
+            return text(both[0]), self._claimed(both[1:], lease.worker, lease.slot)
+        calls = [
+            scripts.Call(complete[0], complete[1], complete[2:]),
+            scripts.Call("claim_job", self._meta, claim),
+        ]
+        done, taken = scripts.run_many(self.client, calls)
         for answer in (done, taken):
             if isinstance(answer, Exception):
                 raise answer

@@ -6,25 +6,24 @@
 --         a token that is still current the job stays active and the worker releases it)
 --@include common
 --@include buckets
+--@include raising
 --@include ending
 --@include finishing
 local worker, slot, op, id, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local result_ttl = integer(ARGV[6])
 if not result_ttl or result_ttl < 1 then return redis.error_reply('UNSTUCKVALUE result_ttl_ms') end
-local answer, body, counters, stamp, _, at = begin_finish(worker, slot, op, id, token, 'completed', ARGV[7])
+local answer, body, stamp, _, at = begin_finish(worker, slot, op, id, token, 'completed', ARGV[7])
 if answer then return answer end
 if ARGV[7] ~= '' and ARGV[7] ~= whole(body.version) then
-  redis.pcall('HINCRBY', stem .. 'stats', 'conflicts', 1)
+  redis.pcall('HINCRBY', stem .. 'stats', 'conflicts', '1')
   return remember(worker, slot, op, 'conflict')
 end
 
-local job = stem .. 'job:' .. id
+local err = raise({'completed', 'run_ms', bucket('run_le_', body.ran)}, {1, body.ran, 1})
+if err then return err end
 end_attempt(id, body.worker, body.deadline)
-redis.call('HSET', job, 'state', 'done', 'finished_at', at, 'version', whole(body.version + 1))
-redis.call('HDEL', job, 'payload', 'progress', 'lock', 'heartbeat_at')
-if body.cancelled or body.deadline then redis.call('HDEL', job, 'cancelled_at', 'expected_by') end
-redis.call('PEXPIRE', job, ARGV[6])
+finish_body(id, body, at, ARGV[6])
 invalidate(id, 'completed', stamp)
-count_finish(counters, body.ran, 0, 0, 0)
+count_unheard()
 note('completed', id, worker, token, '')
 return remember(worker, slot, op, 'completed')

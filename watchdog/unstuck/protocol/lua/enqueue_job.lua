@@ -16,27 +16,34 @@ end
 if not delay then return redis.error_reply('UNSTUCKVALUE delay_ms ' .. ARGV[4]) end
 local now, _, at = clock()
 local job = stem .. 'job:' .. id
-local there = redis.call('HMGET', job, 'enqueue_op', 'state')
+local there = call('HMGET', job, 'enqueue_op', 'state')
 if there[2] then
   return {there[1] == op and 'enqueued' or 'exists', there[2], now}
 end
-redis.call('LLEN', stem .. 'pending')
-redis.call('ZCARD', stem .. 'scheduled')
-redis.call('LLEN', stem .. 'wake')
+call('LLEN', stem .. 'pending')
+call('ZCARD', stem .. 'scheduled')
+call('LLEN', stem .. 'wake')
 local counted, err = read_counters({'enqueued'})
 if err then return err end
 
-local fields = {'payload', payload, 'attempt', '0', 'failures', '0', 'rescues', '0', 'enqueued_at', at, 'version', '1',
-  'enqueue_op', op}
-local names = {'max_attempts', 'retry_delay_ms', 'expected_ms'}
-for i = 1, 3 do
-  if ARGV[4 + i] ~= '' then
-    fields[#fields + 1] = names[i]
-    fields[#fields + 1] = ARGV[4 + i]
+-- What a claim reads comes first: small hashes are searched from their beginning.
+local fields = {'state', delay > 0 and 'scheduled' or 'pending', 'attempt', '0', 'rescues', '0', 'failures', '0',
+  'version', '1'}
+local function put(name, value)
+  if value ~= '' then
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
   end
 end
-redis.call('HSET', job, unpack(fields))
+put('ready_at', delay > 0 and '' or at)
+put('payload', payload)
+put('expected_ms', ARGV[7])
+put('enqueued_at', at)
+put('enqueue_op', op)
+put('max_attempts', ARGV[5])
+put('retry_delay_ms', ARGV[6])
+call('HSET', job, unpack(fields))
 if delay > 0 then to_scheduled(id, job, now + delay) else to_pending(id, job, at, 'LPUSH') end
-redis.call('HSET', KEYS[1], 'v', '1')
-redis.call('HSET', stem .. 'stats', 'enqueued', whole(counted[1] + 1))
+call('HSET', KEYS[1], 'v', '1')
+call('HSET', stem .. 'stats', 'enqueued', whole(counted[1] + 1))
 return {'enqueued', delay > 0 and 'scheduled' or 'pending', now}

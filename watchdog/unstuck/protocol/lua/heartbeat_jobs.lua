@@ -11,16 +11,16 @@ if not valid(worker) then return refuse_name('worker', worker) end
 if not record_ttl or record_ttl < 1 then return redis.error_reply('UNSTUCKVALUE record_ttl_ms') end
 local now, _, at = clock()
 local active, workers, record = stem .. 'active', stem .. 'workers', stem .. 'worker:' .. worker
-redis.call('ZSCORE', active, '')
-redis.call('ZCARD', stem .. 'started')
-redis.call('ZSCORE', workers, worker)
-redis.call('SCARD', stem .. 'held:' .. worker)
-local registered = redis.call('HEXISTS', record, 'since')
+call('ZSCORE', active, '')
+call('ZCARD', stem .. 'started')
+call('ZSCORE', workers, worker)
+call('SCARD', stem .. 'held:' .. worker)
+local registered = call('HEXISTS', record, 'since')
 
-redis.call('ZADD', workers, at, worker)
+call('ZADD', workers, at, worker)
 if registered == 1 then
-  if ARGV[3] ~= '' then redis.call('HSET', record, 'applied_ms', ARGV[3]) end
-  redis.call('PEXPIRE', record, record_ttl)
+  if ARGV[3] ~= '' then call('HSET', record, 'applied_ms', ARGV[3]) end
+  call('PEXPIRE', record, record_ttl)
 end
 local answers = {registered, now}
 for i = 4, #ARGV, 3 do
@@ -31,15 +31,15 @@ for i = 4, #ARGV, 3 do
     answers[#answers + 1] = 'lost'
   else
     local ttl = integer(body[4])
-    if redis.call('ZADD', active, at, id) == 1 then -- the index had lost it: repair what a claim would have written
-      redis.call('ZADD', stem .. 'started', integer(body[6]) or now, id)
-      redis.call('SADD', stem .. 'held:' .. worker, id)
+    if call('ZADD', active, at, id) == 1 then -- the index had lost it: repair what a claim would have written
+      call('ZADD', stem .. 'started', integer(body[6]) or now, id)
+      call('SADD', stem .. 'held:' .. worker, id)
     end
-    if body[3] == 'ttl' and ttl and ttl > 0 then redis.call('SET', stem .. 'lock:' .. id, token, 'PX', ttl) end
+    if body[3] == 'ttl' and ttl and ttl > 0 then call('SET', stem .. 'lock:' .. id, token, 'PX', ttl) end
     if progress ~= '' then
-      redis.call('HSET', job, 'heartbeat_at', at, 'progress', string.sub(progress, 1, 1024))
+      call('HSET', job, 'heartbeat_at', at, 'progress', string.sub(progress, 1, 1024))
     else
-      redis.call('HSET', job, 'heartbeat_at', at)
+      call('HSET', job, 'heartbeat_at', at)
     end
     answers[#answers + 1] = body[5] and 'cancelled' or 'ok'
   end

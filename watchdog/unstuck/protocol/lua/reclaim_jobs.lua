@@ -32,7 +32,7 @@ local now, micros, at = clock()
 local stamp, bad = next_stamp(micros)
 if bad then return bad end
 check_places()
-check_attempt('')
+check_attempt('', true)
 redis.call('ZCARD', stem .. 'workers')
 local counters, err = read_counters({'rescued', 'dead', 'dead_dropped', 'unheard'})
 if err then return err end

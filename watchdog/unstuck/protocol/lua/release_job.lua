@@ -5,22 +5,26 @@
 -- returns 'released' | 'dead' | 'refused'
 --@include common
 --@include buckets
+--@include raising
 --@include ending
 --@include placing
 --@include finishing
 local worker, slot, op, id, token, cause = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 if not integer(ARGV[7]) or not integer(ARGV[8]) then return redis.error_reply('UNSTUCKVALUE dead_max or dead_ttl_ms') end
-local answer, body, counters, stamp, now, at = begin_finish(worker, slot, op, id, token, 'released')
+local answer, body, stamp, now, at = begin_finish(worker, slot, op, id, token, 'released')
 if answer then return answer end
 check_places()
+local counters, err = read_finish_counters('released', body.ran)
+if err then return err end
 
 local job = stem .. 'job:' .. id
+local cancelled = call('HGET', job, 'cancelled_at')
 end_attempt(id, body.worker, body.deadline)
-redis.call('HSET', job, 'version', whole(body.version + 1), 'last_worker', worker, 'last_token', token)
-redis.call('HDEL', job, unpack(ATTEMPT_FIELDS))
+call('HSET', job, 'version', whole(body.version + 1), 'last_worker', worker, 'last_token', token)
+call('HDEL', job, unpack(ATTEMPT_FIELDS))
 local result = 'released'
 invalidate(id, 'released', stamp)
-if body.cancelled then
+if cancelled then
   local dropped = to_dead(id, job, now, 'cancelled', tonumber(ARGV[7]), tonumber(ARGV[8]))
   count_finish(counters, body.ran, 1, dropped, 0)
   result = 'dead'

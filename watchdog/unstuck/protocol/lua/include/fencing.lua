@@ -2,10 +2,10 @@
 local function fence_error(epoch)
   local mine = integer(epoch)
   if not mine or mine < 1 then return redis.error_reply('UNSTUCKVALUE epoch ' .. epoch) end
-  local stands = integer(redis.call('GET', stem .. 'fence'))
+  local stands = integer(call('GET', stem .. 'fence'))
   if not stands then return redis.error_reply('UNSTUCKNUMBER ' .. stem .. 'fence') end
   if mine < stands then return redis.error_reply('UNSTUCKFENCED ' .. whole(stands)) end
   return nil
 end
 
-local function raise_fence(epoch) redis.call('SET', stem .. 'fence', epoch) end
+local function raise_fence(epoch) call('SET', stem .. 'fence', epoch) end
