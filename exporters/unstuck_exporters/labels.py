@@ -46,6 +46,9 @@ JOB_STATES: Final = ("waiting", "scheduled", "running", "dead", "failed", "quara
 WORKER_STATES: Final = ("busy", "idle", "lost")
 LEADER_EVENTS: Final = ("acquired", "lost", "released", "deposed")
 RESET_CAUSES: Final = ("drained", "claimed", "no_data", OTHER)
+USUAL_RESETS: Final = ("drained", "no_data")
+"""The causes whose series exist from the start."""
+
 INVALIDATION_CAUSES: Final = ("complete", "fail", "release", "requeue", "death", "write", OTHER)
 SUPPRESSION_CAUSES: Final = ("queue_full", "expired", "permanent", OTHER)
 

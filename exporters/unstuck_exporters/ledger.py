@@ -20,6 +20,7 @@ MOST_VERDICTS: Final = 500
 _NO_REASONS: Final = Tally.zeros([(reason,) for reason in labels.REASONS])
 _NO_RECLAIMS: Final = Tally.zeros([(action, reason) for action in labels.ACTIONS for reason in labels.REASONS])
 _NO_FAILURES: Final = Tally.zeros([(kind,) for kind in labels.USUAL_FAILURES])
+_NO_RESETS: Final = Tally.zeros([(cause,) for cause in labels.USUAL_RESETS])
 _NO_SKIPS: Final = Tally.zeros([(cause,) for cause in labels.USUAL_SKIPS])
 
 
@@ -124,7 +125,7 @@ class Counts:
     skipped: Tally = field(default_factory=lambda: _NO_SKIPS)  # cause
     reclaim_delay: Histogram = field(default_factory=lambda: Histogram(JOB_BUCKETS))
     poison: int = 0
-    resets: Tally = field(default_factory=Tally)  # cause
+    resets: Tally = field(default_factory=lambda: _NO_RESETS)  # cause
     publish_failures: Tally = field(default_factory=lambda: _NO_FAILURES)  # kind
     invalidations: Tally | None = None  # cause; None: this agent invalidates nothing here
     invalidation_failures: int = 0

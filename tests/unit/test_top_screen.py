@@ -1,15 +1,9 @@
 """What `top` shows: lines that fit, hostile names as escapes, trouble first, and at little cost."""
 
-import io
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from support.crowds import EVIL, breathe, configure, fill, hostile_board, living_board, queue, stuck, suspect
 from unstuck.choosing import Choice
@@ -174,20 +168,3 @@ def test_the_course_of_the_backlog_is_drawn_where_there_is_room(board):
 )  # fmt: skip
 def test_what_is_typed_becomes_keys(typed, pressed):
     assert list(keys(typed)) == pressed
-
-
-def least_seconds(work: Callable[[], object], times: int) -> float:
-    best = 60.0
-    for _ in range(times):
-        begun = time.thread_time()
-        work()
-        best = min(best, time.thread_time() - begun)
-    return best
-
-
-def test_a_refresh_at_500_queues_costs_at_most_20_ms_of_processor_time():
-    seen, choices = seen_on(living_board(ManualClock(), 500)), Choices()
-    out = Console(width=80, height=24, file=io.StringIO(), force_terminal=True)
-    with Live(Text(""), console=out, screen=True, auto_refresh=False) as live:
-        refresh = lambda: live.update(Text("\n").join(lines(seen, choices, 80, 24)), refresh=True)  # noqa: E731
-        assert least_seconds(refresh, 20) < 0.020

@@ -2,9 +2,8 @@
 
 import gzip
 import json
-import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ import pytest
 from support.boards import full_board
 from support.crowds import configure, fill, living_board, queue, stuck, suspect
 from support.json_schema import faults
-from support.waiting import wait_until
 from support.web import ask, serving
 from unstuck.clock import ManualClock
 from unstuck.model import Event, GateState, Lease, Mode, Reason, Standing, Verdict
 from unstuck_exporters.board import Board, Brake, Promises
-from unstuck_exporters.web.api import Api
 from unstuck_exporters.web.app import App
 from unstuck_exporters.web.server import HttpServer
 
@@ -185,30 +182,6 @@ def test_a_status_of_ten_thousand_stuck_jobs_stays_small_and_counts_them_all(ser
     document = status(server)
     assert document["queues"][0]["stuck"] == 10_000
     assert len(document["findings"]) == len(document["agent"]["outlook"]) == 500
-
-
-def processor_seconds(work: Callable[[], object], times: int) -> float:
-    """The least processor time of one run: what others do on the same machine is not in it, or as little as can be."""
-    best = 60.0
-    for _ in range(times):
-        begun = time.thread_time()
-        work()
-        best = min(best, time.thread_time() - begun)
-    return best
-
-
-def test_a_status_of_500_queues_costs_a_few_milliseconds_of_processor_time(board):
-    fill(board, 500)
-    api = Api(board)
-    api.status({})
-    cost = 60.0
-    for turn in range(20):
-        looks = [queue(f"queue-{i:03d}", waiting=turn if i % 10 == 0 else i % 37, running=i % 5) for i in range(500)]
-        board.looked("unstuck", looks)
-        wait_until(lambda: time.monotonic() > api.good_until, 5, "the status before is not used again")
-        cost = min(cost, processor_seconds(lambda: api.status({}), 1))
-    # Twice that, for others may work on the same processor; bench/exporters/status.py has the figure.
-    assert cost < 0.010
 
 
 def test_a_name_that_is_no_text_breaks_no_document(clock):

@@ -15,7 +15,10 @@ from unstuck.errors import UsageError
 
 @click.group(short_help="Send a test message to the webhooks.")
 def command() -> None:
-    """Try the receivers of the configuration."""
+    """Try the receivers of the configuration.
+
+    Example: unstuck webhook test --config unstuck.yaml
+    """
 
 
 @command.command(short_help="Send one test message to every receiver, or to one.")
