@@ -15,8 +15,9 @@ from chaos.run import run_single
 
 @pytest.fixture
 def seed() -> int:
-    """A new one in every run, unless CHAOS_SEED asks for an old one."""
-    return int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1, 1_000_000))
+    """The same plan of faults in every run; CHAOS_SEED=n plays another, CHAOS_SEED=new one that nobody has seen."""
+    asked = os.environ.get("CHAOS_SEED") or "17"
+    return random.SystemRandom().randrange(1, 1_000_000) if asked == "new" else int(asked)
 
 
 def check(report: Report, jobs: int) -> None:
