@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -113,6 +114,32 @@ def cpu_seconds(pid: int) -> float:
     """CPU seconds of a process so far, system time included."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def overheard(server: Server) -> Iterator[list[tuple[str, str]]]:
+    """What clients send meanwhile, seen by MONITOR: their address and the command; what scripts call is left out."""
+    heard: list[tuple[str, str]] = []
+    ready = threading.Event()
+
+    def listen() -> None:
+        with redis.Redis(port=server.port, decode_responses=True).monitor() as monitor:
+            ready.set()
+            for told in monitor.listen():
+                if told["command"] == "ECHO over":
+                    return
+                name = told["command"].split(" ", 1)[0].upper()
+                if told["client_type"] != "lua" and name not in ("CLIENT", "HELLO", "AUTH"):
+                    heard.append((f"{told['client_address']}:{told['client_port']}", name))
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    ready.wait(10)
+    try:
+        yield heard
+    finally:
+        server.client.echo("over")
+        thread.join(30)
 
 
 @contextlib.contextmanager

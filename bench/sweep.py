@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import redis
-from stand import Server, Spent, machine
+from stand import Server, Spent, machine, overheard
 
 from unstuck.clock import ManualClock
 from unstuck.config import load
@@ -108,29 +107,6 @@ def sweep_by_scan(client: redis.Redis, threshold_ms: int = 30_000) -> int:
             return silent
 
 
-def sent_commands(server: Server, work: Callable[[], object]) -> list[str]:
-    """The commands that clients sent meanwhile; those that scripts called are left out."""
-    heard: list[str] = []
-    ready = threading.Event()
-
-    def listen() -> None:
-        with redis.Redis(port=server.port, decode_responses=True).monitor() as monitor:
-            ready.set()
-            for told in monitor.listen():
-                if told["command"] == "ECHO over":
-                    return
-                if told["client_type"] != "lua":
-                    heard.append(told["command"].split(" ", 1)[0].upper())
-
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
-    ready.wait(10)
-    work()
-    server.client.echo("over")
-    thread.join(30)
-    return [name for name in heard if name not in ("CLIENT", "HELLO", "AUTH")]
-
-
 def measured(server: Server, work: Callable[[], object], rounds: int, stuck: int = 0) -> Spent:
     spent = []
     for _ in range(rounds):
@@ -171,7 +147,9 @@ def main() -> None:
 
             beat(server.client, args.stuck)
             found = sweep()
-            sent = sent_commands(server, sweep)
+            with overheard(server) as heard:
+                sweep()
+            sent = [name for _, name in heard]
             ours = measured(server, sweep, args.rounds, args.stuck)
             rows.append((leases, "sweep", ours, idle, len(sent), found))
             print(f"{leases}: {' '.join(sent)}", file=sys.stderr)
