@@ -8,7 +8,7 @@ that survived.
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -219,10 +219,14 @@ def survived(client: Any, followed: Sequence[Seen]) -> tuple[list[Seen], list[Se
     kept: list[Seen] = []
     for queue in (MIXED, ISOLATED):
         for entry, fields in client.xrange(keys.events(queue)):
-            seen = read.pop((queue, entry), None)
-            if seen is None:
-                names = (fields.get(name, "") for name in ("event", "job", "worker", "token", "cause"))
-                seen = Seen(int(entry.partition("-")[0]) / 1000 - offset, queue, entry, *names)
+            names = tuple(fields.get(name, "") for name in ("event", "job", "worker", "token", "cause"))
+            now_there = Seen(int(entry.partition("-")[0]) / 1000 - offset, queue, entry, *names)
+            seen = read.get((queue, entry))
+            # Two primaries may give the same id in the same millisecond: what was followed is it only if it says the same.
+            if seen is not None and replace(seen, at=now_there.at) == now_there:
+                del read[queue, entry]
+            else:
+                seen = now_there
             kept.append(seen)
     return kept, list(read.values())
 
