@@ -28,6 +28,7 @@ from support.waiting import wait_until
 from unstuck.protocol import keys
 
 SERVICE = "chaos"
+FIND_THE_NEW_ONE_SECONDS = 4.0  # time-outs and pauses of a client whose primary has gone
 PROMOTIONS = (
     "promotion after a kill",
     "promotion with a cut replication link",
@@ -158,7 +159,7 @@ class PromotionFaults(Faults):
         self._stage.sentinels[0].execute_command("SENTINEL", "FAILOVER", SERVICE)
         self._note(begun, self._stage.servers[other])
         wait_until(self._stage.sentinels_agree, 30, "the old primary follows the new one")
-        self.outages.append((begun, time.monotonic()))
+        self.outages.append((begun, time.monotonic() + FIND_THE_NEW_ONE_SECONDS))
         assert number in self._stage.servers
 
     def _note(self, begun: float, new: RedisServer) -> None:
@@ -173,6 +174,8 @@ class PromotionFaults(Faults):
         old = self._stage.servers[number]
         port = old.port
         old.close()
+        # Until here the old primary took heartbeats that no history kept, and its clients still have to find the new one.
+        self.outages.append((self.promotions[-1].ended, time.monotonic() + FIND_THE_NEW_ONE_SECONDS))
         self._stage.servers[number] = RedisServer(
             port=port, appendonly=True, min_replicas_max_lag=2, replicaof=("127.0.0.1", new.port)
         ).start()

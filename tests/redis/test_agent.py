@@ -455,9 +455,17 @@ class TestTroubleOfRedis:
         stage.client.config_set("busy-reply-threshold", "100")
         slow = redis.Redis.from_url(stage.server.url, socket_timeout=60)
         script = "local t = redis.call('TIME') local e = t[1] + 3 repeat t = redis.call('TIME') until t[1] + 0 >= e"
-        busy_thread = threading.Thread(target=lambda: slow.eval(script, 0), daemon=True)
+        noticed = threading.Event()
+
+        def occupy() -> None:
+            for _ in range(5):  # until a sweep of the agent has fallen into it
+                if not noticed.is_set():
+                    slow.eval(script, 0)
+
+        busy_thread = threading.Thread(target=occupy, daemon=True)
         busy_thread.start()
         wait_until(lambda: set(gate(agent)[1]) & {"busy", "unreachable"}, 60, "the gate closes because of it")
+        noticed.set()
         busy_thread.join(60)
         slow.close()
         go_on(agent)
