@@ -110,10 +110,12 @@ def judge_rescues(
     cuts: Sequence[Span],
     tally: Tally,
     ended_elsewhere: Mapping[str, float] | None = None,
+    forked: Sequence[Span] = (),
 ) -> None:
     """Each rescue: was its worker really dead or frozen, and was it found in time?
 
     `cuts` are the times in which connections were cut by a fault; `ended_elsewhere`: tokens whose end a failover had lost.
+    `forked`: times in which two primaries answered, so that a worker may have beaten for its attempt at the one that was lost.
     """
     times = stage.times
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)  # kind -> (seconds, seconds that count for L1)
@@ -124,7 +126,8 @@ def judge_rescues(
         member = stage.by_worker(event.worker)
         kind, since, why = excuse(member, event, times, cuts)
         if kind == "healthy":
-            if ended_elsewhere and event.token in ended_elsewhere:
+            there = any(begin <= event.at <= end for begin, end in forked)
+            if there or (ended_elsewhere and event.token in ended_elsewhere):
                 tally.reruns += 1
                 continue
             tally.healthy_reclaimed.append(

@@ -28,6 +28,7 @@ from support.waiting import wait_until
 from unstuck.protocol import keys
 
 SERVICE = "chaos"
+TWO_PRIMARIES_SECONDS = 12.0  # until sentinels have demoted the old one (10 s) and its clients have noticed
 FIND_THE_NEW_ONE_SECONDS = 4.0  # time-outs and pauses of a client whose primary has gone
 PROMOTIONS = (
     "promotion after a kill",
@@ -168,7 +169,8 @@ class PromotionFaults(Faults):
             told = client.info("replication")
         ended = time.monotonic()
         self.promotions.append(Promotion(begun, ended, told["master_replid2"], int(told["second_repl_offset"])))
-        self.outages.append((begun, ended))
+        # Two primaries answer for a while, and a worker may be told by one that it has lost what it holds at the other.
+        self.outages.append((begun - 1.0, ended + TWO_PRIMARIES_SECONDS))
 
     def _rejoin(self, number: int, new: RedisServer) -> None:
         old = self._stage.servers[number]
@@ -200,7 +202,7 @@ class PromotionRun(Run):
             if said["kind"] == "commit" and any(one.begun - 3 < said["at"] < one.ended for one in faults.promotions):
                 ended[said["token"]] = said["at"]
         fit = without(self.gates.open, faults.outages)
-        account.judge_rescues(events, stage, fit, faults.outages, tally, ended)
+        account.judge_rescues(events, stage, fit, faults.outages, tally, ended, forked=faults.outages)
         account.settle(client, self.load.acknowledged, events, tally)
         self._excuse_lost(tally, faults.promotions)
         return self.report(tally)

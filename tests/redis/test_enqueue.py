@@ -100,5 +100,13 @@ def test_without_redis_it_is_status_3(redis_server, enqueue):
 
 def test_a_payload_over_the_limit_is_refused_with_the_limit(own, enqueue):
     ran = enqueue("mail", "-", stdin='"' + "x" * 1_048_576 + '"')
-    assert ran.code == 1
+    assert ran.code == 2
     assert "the limit is 1048576" in ran.stderr
+
+
+@pytest.mark.parametrize("payload", ["NaN", "1e999", '"\\ud800"', '"' + "x" * 1_100_000 + '"'])
+def test_a_payload_that_cannot_be_stored_is_one_sentence_and_wrong_usage(redis_url: str, payload: str) -> None:
+    told = run_cli("enqueue", "mail", "-", "--redis", redis_url, stdin=payload)
+    assert told.code == 2
+    assert "nothing was enqueued" in told.stderr
+    assert told.stderr.count("\n") == 1

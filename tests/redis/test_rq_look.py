@@ -82,9 +82,10 @@ def test_ids_and_names_that_are_no_text_do_not_stop_the_look(bench: RQBench) -> 
     assert all(lease.exempt for lease in snapshot.leases)
 
 
-def test_a_registry_of_the_wrong_type_holds_no_queues(bench: RQBench) -> None:
+def test_a_registry_of_the_wrong_type_is_no_empty_one(bench: RQBench) -> None:
     bench.client.set("rq:queues", "x")
-    assert list(bench.adapter.discover()) == []
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        bench.adapter.discover()
 
 
 # ── cost, and what the files promise ──

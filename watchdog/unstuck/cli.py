@@ -75,6 +75,9 @@ class Commands(click.Group):
             answer = run(*args, standalone_mode=False, **extra)
         except click.exceptions.Abort:
             sys.exit(130)
+        except click.exceptions.NoArgsIsHelpError as error:  # a group without its command: its help, as it is
+            click.echo(error.format_message(), err=True)
+            sys.exit(2)
         except click.UsageError as error:
             asked = f"{error.ctx.command_path} --help" if error.ctx else "unstuck --help"
             _end(f"{_one_line(error.format_message())} (see `{asked}`)", 2)

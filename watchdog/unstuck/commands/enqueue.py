@@ -12,7 +12,7 @@ import click
 from unstuck.commands.options import json_option, settings_options
 from unstuck.config import Seconds, Settings
 from unstuck.connections import Connections
-from unstuck.errors import UsageError, explain
+from unstuck.errors import Refused, UsageError, explain
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
@@ -79,6 +79,8 @@ def command(
                 done = target.enqueue_many(payloads, **terms)
             else:
                 done = [target.enqueue(payloads[0], id=job_id, **terms)]
+        except Refused as error:
+            raise UsageError(str(error)) from error
         except Exception as error:
             raise explain(error, settings.address) from error
     for job in done:
@@ -100,8 +102,22 @@ def _each_line(text: str) -> Iterator[Any]:
 
 
 def _decoded(text: str, place: str) -> Any:
+    from unstuck.protocol.values import MAX_PAYLOAD_BYTES, encode
+
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        size = len(encode(value).encode())
+        if size > MAX_PAYLOAD_BYTES:
+            raise UsageError(
+                f"{place}: {size} bytes; the limit is {MAX_PAYLOAD_BYTES}: store it elsewhere; nothing was enqueued"
+            )
+        return value
+    except Refused as error:
+        raise UsageError(f"{place}: {error}; nothing was enqueued") from None
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{place}: holds half a character (a lone surrogate); write it as UTF-8; nothing was enqueued"
+        ) from None
     except (ValueError, RecursionError) as error:
         why = str(error) or type(error).__name__
         hint = " (a text needs quotes: '\"hello\"')" if text.strip() and text.strip()[0] not in '{["' else ""

@@ -68,13 +68,8 @@ class RQAdapter:
         self._digests = {name: hashlib.sha1(text.encode()).hexdigest() for name, text in self._scripts.items()}  # noqa: S324 - Redis names scripts by it
 
     def discover(self) -> Sequence[str]:
-        """Names of the queues in RQ's own registry, sorted; none where the registry is no set."""
-        try:
-            members: Any = self._client.smembers(self._layout.queues)
-        except ResponseError as error:
-            if classify(error) == "wrongtype":
-                return []
-            raise
+        """Names of the queues in RQ's own registry, sorted. A registry that is no set raises: RQ must not be blind unnoticed."""
+        members: Any = self._client.smembers(self._layout.queues)
         return sorted(filter(None, (self._layout.name_of(key, "queue") for key in members)))
 
     def look(self, queues: Mapping[str, Limits]) -> Sequence[QueueSnapshot]:
