@@ -64,7 +64,10 @@ def spinning(payload: Any, context: Context) -> None:
     try:
         while True:
             sum(range(100))
-    except (LeaseLost, Cancelled):  # a reclaim is heard of as a cancel first, if the channel is quicker than the heartbeat
+    except (
+        LeaseLost,
+        Cancelled,
+    ):  # a reclaim is heard of as a cancel first, if the channel is quicker than the heartbeat
         tell("interrupted", context)
         raise
 
