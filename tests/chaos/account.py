@@ -51,6 +51,9 @@ class Tally:
     violations: list[str] = field(default_factory=list)
 
 
+GIVEN_UP_BEFORE_SECONDS = 0.05  # a worker that hears of the rescue itself says "lost" afterwards: that excuses nothing
+
+
 def history(events: Sequence[Seen]) -> Mapping[tuple[str, str], list[Seen]]:
     """Events by queue and job, in the order of the stream."""
     jobs: dict[tuple[str, str], list[Seen]] = defaultdict(list)
@@ -110,12 +113,12 @@ def judge_rescues(
     cuts: Sequence[Span],
     tally: Tally,
     ended_elsewhere: Mapping[str, float] | None = None,
-    forked: Sequence[Span] = (),
+    given_up: Mapping[str, float] | None = None,
 ) -> None:
     """Each rescue: was its worker really dead or frozen, and was it found in time?
 
     `cuts` are the times in which connections were cut by a fault; `ended_elsewhere`: tokens whose end a failover had lost.
-    `forked`: times in which two primaries answered, so that a worker may have beaten for its attempt at the one that was lost.
+    `given_up`: tokens that their worker had said it had lost, and when (Unix time): told so by a primary that was lost itself.
     """
     times = stage.times
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)  # kind -> (seconds, seconds that count for L1)
@@ -126,8 +129,9 @@ def judge_rescues(
         member = stage.by_worker(event.worker)
         kind, since, why = excuse(member, event, times, cuts)
         if kind == "healthy":
-            there = any(begin <= event.at <= end for begin, end in forked)
-            if there or (ended_elsewhere and event.token in ended_elsewhere):
+            told = (given_up or {}).get(event.token)
+            before = told is not None and told < int(event.entry.partition("-")[0]) / 1000 - GIVEN_UP_BEFORE_SECONDS
+            if before or (ended_elsewhere and event.token in ended_elsewhere):
                 tally.reruns += 1
                 continue
             tally.healthy_reclaimed.append(

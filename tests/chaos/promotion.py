@@ -6,9 +6,11 @@ that survived.
 """
 
 import contextlib
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,6 @@ from support.waiting import wait_until
 from unstuck.protocol import keys
 
 SERVICE = "chaos"
-TWO_PRIMARIES_SECONDS = 12.0  # until sentinels have demoted the old one (10 s) and its clients have noticed
-FIND_THE_NEW_ONE_SECONDS = 4.0  # time-outs and pauses of a client whose primary has gone
 PROMOTIONS = (
     "promotion after a kill",
     "promotion with a cut replication link",
@@ -160,7 +160,7 @@ class PromotionFaults(Faults):
         self._stage.sentinels[0].execute_command("SENTINEL", "FAILOVER", SERVICE)
         self._note(begun, self._stage.servers[other])
         wait_until(self._stage.sentinels_agree, 30, "the old primary follows the new one")
-        self.outages.append((begun, time.monotonic() + FIND_THE_NEW_ONE_SECONDS))
+        self.outages.append((begun, time.monotonic()))
         assert number in self._stage.servers
 
     def _note(self, begun: float, new: RedisServer) -> None:
@@ -169,15 +169,12 @@ class PromotionFaults(Faults):
             told = client.info("replication")
         ended = time.monotonic()
         self.promotions.append(Promotion(begun, ended, told["master_replid2"], int(told["second_repl_offset"])))
-        # Two primaries answer for a while, and a worker may be told by one that it has lost what it holds at the other.
-        self.outages.append((begun - 1.0, ended + TWO_PRIMARIES_SECONDS))
+        self.outages.append((begun, ended))
 
     def _rejoin(self, number: int, new: RedisServer) -> None:
         old = self._stage.servers[number]
         port = old.port
         old.close()
-        # Until here the old primary took heartbeats that no history kept, and its clients still have to find the new one.
-        self.outages.append((self.promotions[-1].ended, time.monotonic() + FIND_THE_NEW_ONE_SECONDS))
         self._stage.servers[number] = RedisServer(
             port=port, appendonly=True, min_replicas_max_lag=2, replicaof=("127.0.0.1", new.port)
         ).start()
@@ -202,7 +199,8 @@ class PromotionRun(Run):
             if said["kind"] == "commit" and any(one.begun - 3 < said["at"] < one.ended for one in faults.promotions):
                 ended[said["token"]] = said["at"]
         fit = without(self.gates.open, faults.outages)
-        account.judge_rescues(events, stage, fit, faults.outages, tally, ended, forked=faults.outages)
+        given_up = lost_by_their_own_word(one.process.stderr for one in stage.members)
+        account.judge_rescues(events, stage, fit, faults.outages, tally, ended, given_up)
         account.settle(client, self.load.acknowledged, events, tally)
         self._excuse_lost(tally, faults.promotions)
         return self.report(tally)
@@ -215,6 +213,16 @@ class PromotionRun(Run):
             history, offset = self.load.marks.get(one.partition(":")[0], ("", 0))
             beyond = history in ends and offset >= ends[history]
             (tally.lost_to_replication if beyond and "state None" in one else tally.lost).append(one)
+
+
+def lost_by_their_own_word(logs: Iterable[str]) -> dict[str, float]:
+    """Tokens of attempts that workers logged as lost, with the earliest Unix time of that."""
+    said: dict[str, float] = {}
+    for line in (line for log in logs for line in log.splitlines() if '"event": "lost"' in line):
+        told = json.loads(line)
+        at = datetime.fromisoformat(told["time"]).timestamp()
+        said[told["token"]] = min(at, said.get(told["token"], at))
+    return said
 
 
 def survived(client: Any, followed: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
