@@ -130,6 +130,14 @@ class TestLost:
         bench.heard("interrupted")
         bench.heard("began", count=2)
 
+    def test_with_interrupt_a_handler_whose_finalizer_swallowed_the_exception_is_interrupted_again(self, bench):
+        bench.worker("stubborn", "--interrupt")
+        bench.put("one")
+        bench.heard("began")
+        bench.take_away("one")
+        bench.heard("interrupted")
+        bench.heard("began", count=2)
+
     def test_a_child_process_that_holds_the_interpreter_keeps_its_heartbeat_and_is_killed_when_lost(self, bench):
         process = bench.worker("greedy", "--isolate", "process")
         bench.put("one")

@@ -60,16 +60,28 @@ def greedy(payload: Any, context: Context) -> None:
 
 def spinning(payload: Any, context: Context) -> None:
     """Run Python code for ever without asking the context; an exception from outside can end it."""
-    tell("began", context)
     try:
+        tell("began", context)
         while True:
             sum(range(100))
-    except (
-        LeaseLost,
-        Cancelled,
-    ):  # a reclaim is heard of as a cancel first, if the channel is quicker than the heartbeat
+    except (LeaseLost, Cancelled):  # a reclaim is heard of as a cancel first, if the channel is quicker than the heartbeat
         tell("interrupted", context)
         raise
+
+
+def stubborn(payload: Any, context: Context) -> None:
+    """As `spinning`, but the first exception of each kind goes where one within a finalizer goes: nowhere."""
+    swallowed: set[type[Exception]] = set()
+    tell("began", context)
+    while True:
+        try:
+            while True:
+                sum(range(100))
+        except (LeaseLost, Cancelled) as error:
+            if type(error) in swallowed:
+                tell("interrupted", context)
+                raise
+            swallowed.add(type(error))
 
 
 def with_a_child(payload: Any, context: Context) -> None:

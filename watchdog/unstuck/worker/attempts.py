@@ -29,12 +29,14 @@ from unstuck.worker.journal import say
 
 Phase = Literal["running", "finishing", "lost", "aborted"]
 PROGRESS_EVERY_SECONDS = 1.0
+INTERRUPT_EVERY_SECONDS = 5.0  # what a handler gets for its clean-up before it is interrupted again
 
 
 class Attempt:
     """One lease with its context. `renewed` is the monotonic time at which the last successful renewal was sent."""
 
     __slots__ = (
+        "_interrupted_at",
         "_interruptible",
         "_lock",
         "_progress",
@@ -62,6 +64,7 @@ class Attempt:
         self._progress = ""
         self._told_at = float("-inf")
         self._interruptible: int | None = None
+        self._interrupted_at = float("-inf")
 
     # -- from the handler ------------------------------------------------------------------------------------------
 
@@ -156,8 +159,16 @@ class Attempt:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._interruptible), None)
             self._interruptible = None
 
+    def insist(self) -> None:
+        """Interrupt a handler again that runs on: an exception that arrives within a finalizer is lost, without a trace."""
+        if self.interrupt and self.phase in ("lost", "aborted"):
+            self._raise_in_handler(LeaseLost)
+
     def _raise_in_handler(self, kind: type[Exception]) -> None:
+        """Not twice at once: a reclaim is heard of as a cancel and, with the beat that follows, as a loss."""
+        now = time.monotonic()
         with self._lock:
-            if self._interruptible is not None:
+            if self._interruptible is not None and now - self._interrupted_at >= INTERRUPT_EVERY_SECONDS:
+                self._interrupted_at = now
                 thread, raised = ctypes.c_ulong(self._interruptible), ctypes.py_object(kind)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, raised)

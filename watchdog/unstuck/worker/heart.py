@@ -131,8 +131,11 @@ class Heart:
         return True
 
     def _beat(self, started: float) -> None:
-        attempts = [one for one in list(self.held.values()) if one.phase in ("running", "finishing")]
+        held = list(self.held.values())
+        attempts = [one for one in held if one.phase in ("running", "finishing")]
         registered = True
+        for attempt in held:
+            attempt.insist()
         for start in range(0, len(attempts) or 1, BATCH):
             registered = self._beat_for(attempts[start : start + BATCH], started) and registered
         control = self._control
