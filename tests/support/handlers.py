@@ -64,7 +64,7 @@ def spinning(payload: Any, context: Context) -> None:
         tell("began", context)
         while True:
             sum(range(100))
-    except (LeaseLost, Cancelled):  # a reclaim is heard of as a cancel first, if the channel is quicker than the heartbeat
+    except (LeaseLost, Cancelled):  # a reclaim is heard of as a cancel first: the channel is quicker than the heartbeat
         tell("interrupted", context)
         raise
 

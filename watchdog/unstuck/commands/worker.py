@@ -44,7 +44,11 @@ OWN_FLAGS = ("heartbeat_interval", "lock_ttl", "abort_after")
     default="on",
     help="On: an idle worker is woken by a new job; off: it only polls. Default: on.",
 )
-@click.option("--interrupt", is_flag=True, help="Raise LeaseLost in the handler's thread when its job is lost, again every 5 s while it runs on.")
+@click.option(
+    "--interrupt",
+    is_flag=True,
+    help="Raise LeaseLost in the handler's thread when its job is lost, again every 5 s while it runs on.",
+)
 def command(
     settings: Settings,
     queue: str,

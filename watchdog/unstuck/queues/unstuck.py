@@ -74,12 +74,13 @@ class UnstuckAdapter:
                 snapshots.append(QueueSnapshot(self.backend, name, self.capability, error=str(known)))
                 continue
             told = _table(answer)
-            rows = list(told["candidates"])
-            while int(told["more"]):  # more silent leases than one page: exempt ones must not hide a stuck one
-                more = scripts.run(self._reading, *_flat(_read(name, limits, len(rows))))
-                told["more"] = _table(more)["more"]
-                rows += _table(more)["candidates"]
-            snapshots.append(_snapshot(name, told, rows, limits))
+            rows = {row[0]: row for row in told["candidates"]}  # what is past its deadline may be silent as well
+            more, skip = int(told["more"]), limits.page
+            while more:  # more silent leases than one page: exempt ones must not hide a stuck one
+                page = _table(scripts.run(self._reading, *_flat(_read(name, limits, skip))))
+                rows.update((row[0], row) for row in page["candidates"])
+                more, skip = int(page["more"]), skip + limits.page
+            snapshots.append(_snapshot(name, told, list(rows.values()), limits))
         return snapshots
 
     def reclaim(
