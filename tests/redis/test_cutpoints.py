@@ -106,7 +106,7 @@ def _taken(answer: Lease | Claim) -> tuple[str, int]:
 
 
 def _complete_and_claim(scene: Scene, lease: Lease) -> Any:
-    done, taken = scene.queue.complete_and_claim(scene.again(lease), TERMS, op="c", claim_op="t")
+    done, taken = scene.queue.complete_and_claim(scene.again(lease), TERMS, op="c", claim_op="00000000000000aa")
     return done, _taken(taken)
 
 
@@ -229,7 +229,7 @@ def test_a_caller_without_retries_may_ask_again_with_the_same_operation_id(
             proxy.arm(at, cut)
             try:
                 if claims:
-                    once.complete_and_claim(lease, TERMS, op="c1", claim_op="t1")
+                    once.complete_and_claim(lease, TERMS, op="c1", claim_op="00000000000000aa")
                 else:
                     once.complete(lease, op="c1")
             except redis.ConnectionError:
@@ -238,7 +238,7 @@ def test_a_caller_without_retries_may_ask_again_with_the_same_operation_id(
             proxy.arm(0, cut)
             assert once.complete(lease, op="c1") == "completed"
             if claims:
-                taken = once.claim(WORKER, lease.slot, TERMS, op="t1")
+                taken = once.claim(WORKER, lease.slot, TERMS, op="00000000000000aa")
                 assert _taken(taken) == ("second", 1)
         own.in_one_place_each()
         assert own.stats()["completed"] == 1

@@ -1,5 +1,8 @@
 """The life of a job in before/after tables: tokens, refusals, retries, backoff, limits, letters, names."""
 
+import json
+import re
+
 import pytest
 
 from support.own_queue import LIMITS, NONCE, OTHER, WORKER, OwnQueue
@@ -18,6 +21,13 @@ def finish(own, how, lease, **options):
         "fail": lambda: own.queue.fail(lease, "no", **options),
         "release": lambda: own.queue.release(lease, "test", **options),
     }[how]()
+
+
+def timeless(queue, *told):
+    """Without what differs from one moment and one queue to the next: times, nonces, entry ids."""
+    text = json.dumps(told, sort_keys=True, indent=1).replace(queue, "queue")
+    text = re.sub(r"\b[0-9a-f]{16}\b", "nonce", re.sub(r"\b[12]\d{12}(-\d+|\.0)?\b", "time", text))
+    return [line for line in text.splitlines() if not line.strip().startswith(('"run_ms"', '"delay_ms"'))]
 
 
 class TestTokens:
@@ -105,10 +115,35 @@ class TestRepetitions:
         lease = own.held("one")
         own.put("two")
         own.put("three")
-        done, second = own.queue.complete_and_claim(lease, Terms(), claim_op="next")
+        done, second = own.queue.complete_and_claim(lease, Terms(), claim_op="00000000000000aa")
         assert done == own.queue.complete(lease) == "completed"
-        again = own.queue.claim(WORKER, "0", op="next")
+        again = own.queue.claim(WORKER, "0", op="00000000000000aa")
         assert (again.id, again.token) == (second.id, second.token)
+
+    @pytest.mark.parametrize("following", ["another", "nothing"])
+    @pytest.mark.parametrize("expected", [None, 60.0], ids=["no deadline", "deadline"])
+    @pytest.mark.parametrize("lock", ["ttl", "none"])
+    @pytest.mark.parametrize("age_ms", [-60_000, 700, 4_000_000], ids=["at once", "after 700 ms", "after an hour"])
+    def test_complete_and_claim_leaves_what_its_two_parts_leave(self, own, following, expected, lock, age_ms):
+        left = []
+        for name in ("together", "separate"):
+            queue = OwnQueue(own.client, name)
+            queue.put("one", {"n": 1}, expected=expected)
+            lease = queue.claim(terms=Terms(lock=lock))
+            queue.queue.report_progress(lease.id, lease.token, "half")
+            queue.client.hincrby(keys.job(name, "one"), "started_at", -age_ms)
+            if following == "another":
+                queue.put("two", {"n": 2}, expected=expected)
+                queue.client.hincrby(keys.job(name, "two"), "ready_at", -age_ms)
+            if name == "together":
+                held = f"86400000 {lock} 30000 5000 20000"
+                answer = queue.call("complete_and_claim", WORKER, "0", "e", lease.id, lease.token, "", "0" * 16, held)
+            else:
+                answer = [queue.call("complete_job", WORKER, "0f", "e", lease.id, lease.token, 86_400_000, "")]
+                answer += queue.call("claim_job", WORKER, "0c", "0" * 16, NONCE, lock, 30_000, 5_000, 20_000)
+            left.append(timeless(name, answer, queue.everything(without=("workers", "stamp"))))
+        assert left[0] == left[1]
+        assert '"completed",' in left[0][2]
 
     def test_a_completion_repeated_after_the_next_ending_of_its_slot_is_still_accepted(self, own):
         one = own.held("one")

@@ -207,8 +207,8 @@ def _complete(own: OwnQueue) -> Prepared:
 def _complete_and_claim(own: OwnQueue) -> Prepared:
     lease = own.held("running", expected=5)
     own.put("first", expected=5)
-    terms = (WORKER, "0f", "op1", lease.id, lease.token, 3_600_000, "")
-    return "complete_and_claim", (*terms, "0c", "op2", "0123456789abcdef", "ttl", 30_000, 5_000, 20_000)
+    ending, terms = (WORKER, "0", "op1", lease.id, lease.token, ""), "3600000 ttl 30000 5000 20000"
+    return "complete_and_claim", (*ending, "0123456789abcdef", terms)
 
 
 def _complete_and_find_nothing(own: OwnQueue) -> Prepared:

@@ -33,7 +33,7 @@ _LEADING: Final = "hdel rpush sadd scan scard hscan unlink zadd"
 _FOREIGN_RECLAIMING: Final[dict[str, str]] = {"rq": "expire persist watch unwatch multi exec script|load"}
 _WORKING: Final = """
     del get hdel hexists hget hgetall hincrby hlen hmget hset info lindex llen lpush lrange ltrim pexpire ping publish rpush scard
-    set srem sunsubscribe time type unlink xadd xlen zadd zcard zrange zrangebyscore zrem zscore evalsha exists
+    set setrange srem sunsubscribe time type unlink xadd xlen zadd zcard zrange zrangebyscore zrem zscore evalsha exists
 """
 
 

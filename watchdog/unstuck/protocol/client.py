@@ -7,6 +7,7 @@ will do; `unstuck.connections.Connections.scripting()` has the retries set on pu
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
@@ -172,12 +173,12 @@ class Queue:
         return self._claimed(answer, worker, slot)
 
     def _claim_args(self, worker: str, slot: str, terms: Terms, op: str | None) -> tuple[scripts.Argument, ...]:
-        nonce = secrets.token_hex(8)
+        op = op or scripts.operation()
         return (
             worker,
             f"{slot}c",
-            op or nonce,
-            nonce,
+            op,
+            op if re.fullmatch(r"[0-9a-f]{16}", op) else scripts.operation(),  # the token's nonce: as unique as the call
             terms.lock,
             terms.lock_ttl_ms,
             terms.heartbeat_ms,
@@ -250,8 +251,11 @@ class Queue:
         """
         complete = self._complete_call(lease, version, op)
         claim = self._claim_args(lease.worker, lease.slot, terms, claim_op)
+        _, _, end_op, _, _, result_ttl, expected = complete[2:]
+        held = f"{result_ttl} {terms.lock} {terms.lock_ttl_ms} {terms.heartbeat_ms} {terms.abort_after_ms}"
         # One script where all is straight; it changes nothing where it is not, and then each part answers for itself.
-        both = scripts.run(self.client, "complete_and_claim", self._meta, *complete[2:], *claim[1:])
+        args = (lease.worker, lease.slot, end_op, lease.id, lease.token, expected, claim[2], held)
+        both = scripts.run(self.client, "complete_and_claim", self._meta, *args)
         if text(both[0]) != "apart":
             return text(both[0]), self._claimed(both[1:], lease.worker, lease.slot)
         calls = [

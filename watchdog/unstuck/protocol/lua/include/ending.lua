@@ -50,7 +50,7 @@ end
 local function finish_body(id, body, at, result_ttl)
   local job = stem .. 'job:' .. id
   call('HSET', job, 'state', 'done', 'version', whole(body.version + 1), 'finished_at', at)
-  call('HDEL', job, 'payload', 'heartbeat_at', 'lock', 'progress', 'cancelled_at')
+  call('HDEL', job, 'payload', 'progress', 'cancelled_at')
   if body.deadline then call('HDEL', job, 'expected_by') end
   call('PEXPIRE', job, result_ttl)
 end
