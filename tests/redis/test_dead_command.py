@@ -61,6 +61,16 @@ def test_one_job_is_shown_whole(mail: OwnQueue, redis_url: str) -> None:
     assert "there is no job 'second'; `unstuck dead list mail`" in ran.stderr
 
 
+def test_a_body_of_the_wrong_type_is_named_with_the_mend(mail: OwnQueue, redis_url: str) -> None:
+    mail.put("x")
+    key = keys.job("mail", "first")
+    mail.client.set(key, "x")
+    ran = run_cli("dead", "show", "mail", "first", "--redis", redis_url)
+    assert (ran.code, ran.stdout, ran.stderr.count("\n")) == (3, "", 1)
+    assert f"{key} holds a string where a hash belongs" in ran.stderr
+    assert f"RENAME {key} {key}:aside" in ran.stderr
+
+
 def test_a_retried_job_is_pending_again_and_its_rescues_begin_anew(mail: OwnQueue, redis_url: str) -> None:
     mail.bury("first")
     mail.client.hset(keys.job("mail", "first"), "rescues", 4)

@@ -1,15 +1,17 @@
 """Name what a script refused: its error codes become exceptions with the place and the mend, in this one room.
 
 Scripts stay quick because they do not describe wrong types themselves: Redis raises a bare WRONGTYPE before their first
-write, and only then is every key of the queue asked for its type here.
+write, and only then is every key of the queue asked for its type here. Plain reads of one key do so with :func:`reading`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from unstuck.errors import Deposed, InvalidName, Refused, VersionMismatch, WrongType
+from unstuck.errors import Deposed, InvalidName, Refused, VersionMismatch, WrongType, classify
 from unstuck.protocol import keys
 
 if TYPE_CHECKING:
@@ -56,19 +58,40 @@ def wrong_keys(client: Redis, queue: str) -> list[tuple[str, str, str]]:
     found = pipe.execute()
     wrong = []
     for (part, expected), kind in zip(keys.STRUCTURES.items(), found, strict=True):
-        there = kind.decode() if isinstance(kind, bytes) else str(kind)
+        there = _word(kind)
         if there not in ("none", expected):
             wrong.append((keys.stem(queue) + part, there, expected))
     return wrong
+
+
+@contextmanager
+def reading(client: Redis, key: str, expected: str) -> Iterator[None]:
+    """While this lasts, one key is read by plain commands. Raises WrongType, with its name, if it is no `expected`."""
+    from redis.exceptions import ResponseError
+
+    try:
+        yield
+    except ResponseError as error:
+        if classify(error) != "wrongtype":
+            raise
+        raise WrongType(misplaced(key, _word(client.type(key)), expected)) from error
+
+
+def misplaced(name: str, found: str, expected: str) -> str:
+    """The sentence for a key of the wrong type."""
+    return (
+        f"{name} holds a {found} where a {expected} belongs; nothing was changed; "
+        f"rename it away (RENAME {name} {name}:aside) and run this again"
+    )
+
+
+def _word(kind: object) -> str:
+    return kind.decode() if isinstance(kind, bytes) else str(kind)
 
 
 def _wrong_type(client: Redis, key: str, error: ResponseError) -> str:
     matched = _STEM.match(key)
     wrong = wrong_keys(client, matched[2]) if matched else []
     if wrong:
-        name, found, expected = wrong[0]
-        return (
-            f"{name} holds a {found} where a {expected} belongs; nothing was changed; "
-            f"rename it away (RENAME {name} {name}:aside) and run this again"
-        )
+        return misplaced(*wrong[0])
     return f"{key}: a key of this queue holds the wrong type ({error}); nothing was changed"
