@@ -48,6 +48,25 @@ def test_dead_letters_are_listed_with_what_they_died_of(mail: OwnQueue, redis_ur
     assert "\x1b" not in ran.stdout
 
 
+def test_a_quarantined_id_says_what_its_body_lacks(mail: OwnQueue, redis_url: str) -> None:
+    spoil(mail, "bodiless")
+    mail.put("stateless")
+    mail.client.hdel(keys.job("mail", "stateless"), "state")
+    mail.client.lrem(mail.key("pending"), 0, "stateless")
+    spoil(mail, "stateless")
+    mail.client.lpush(mail.key("quarantine"), "written")
+    mail.client.hset(keys.job("mail", "written"), "payload", "1")
+    causes = {
+        one["job"]: one["cause"]
+        for one in run_cli("dead", "list", "mail", "--redis", redis_url, "--json").json()["jobs"]
+    }
+    assert causes == {
+        "bodiless": "it has no body",
+        "stateless": "its body lacked the field state or payload",
+        "written": "its body lacks the field state",
+    }
+
+
 def test_one_job_is_shown_whole(mail: OwnQueue, redis_url: str) -> None:
     mail.bury("first")
     mail.client.hset(keys.job("mail", "first"), "payload", '{"to": "\x1b[31m"}')

@@ -18,3 +18,15 @@ def test_each_candidate_is_seen_once_however_many_pages_and_reasons_there_are(re
     (snapshot,) = UnstuckAdapter(own.client, own.client).look({"mail": Limits(page=2)})
     seen = [lease.job for lease in snapshot.leases]
     assert sorted(seen) == sorted({*silent, *overdue})
+
+
+def test_a_body_without_its_state_is_not_said_to_be_missing(redis_client: redis.Redis) -> None:
+    own = OwnQueue(redis_client)
+    for name, damage in {"stateless": own.client.hdel, "bodiless": lambda key, _: own.client.delete(key)}.items():
+        damage(keys.job("mail", own.held(name).id), "state")
+        own.client.zadd(keys.active("mail"), {name: 1})
+    (snapshot,) = UnstuckAdapter(own.client, own.client).look({"mail": Limits()})
+    assert {lease.job: lease.evidence["state"] for lease in snapshot.leases} == {
+        "stateless": "no state",
+        "bodiless": "no body",
+    }

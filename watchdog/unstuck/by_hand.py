@@ -6,7 +6,7 @@ the queue first. Everything that comes back is text of strangers: whoever shows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -129,15 +129,29 @@ def dead_letters(client: Redis, place: Place, most: int) -> list[dict[str, Any]]
     pipe: Any = client.pipeline(transaction=False)
     for job, _ in ids:
         pipe.hmget(keys.job(place.tag, job), *_TOLD)
+        pipe.exists(keys.job(place.tag, job))
+    answers = pipe.execute(raise_on_error=False)
     made: list[dict[str, Any]] = []
-    for (job, where), answer in zip(ids, pipe.execute(raise_on_error=False), strict=True):
+    for (job, where), answer, there in zip(ids, answers[::2], answers[1::2], strict=True):
         if isinstance(answer, Exception):
             made.append({"job": job, "state": where, "cause": "its body is of the wrong type"})
             continue
         body = {name: text(value) for name, value in zip(_TOLD, answer, strict=True) if value is not None}
         letter: dict[str, Any] = {name: _whole(name, value) for name, value in body.items()}
+        if lacking := _lacking(body, there):
+            letter["cause"] = lacking
         made.append({"job": job, **letter, "state": where})
     return made
+
+
+def _lacking(body: Mapping[str, str], there: object) -> str:
+    """What is wrong with the body of a dead or quarantined job; empty where its own cause tells it."""
+    if not there:
+        return "it has no body"
+    if "state" not in body:
+        return "its body lacks the field state"
+    # A script that puts an id into quarantine says this of a body without state or payload, and writes the state itself.
+    return "its body lacked the field state or payload" if body.get("cause") == "no body" else ""
 
 
 def _whole(name: str, value: str) -> str | int:

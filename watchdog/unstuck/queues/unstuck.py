@@ -205,7 +205,8 @@ def _lease(row: Sequence[Any], now: int, limits: Limits) -> Lease:
     # A beat further ahead than that was written before Redis' clock was set back: only watching tells how old it is.
     datable = last is not None and last < now + threshold * 1000
     age = max(0.0, (now - last) / 1000) if last is not None and datable and body else None
-    evidence: dict[str, str | int | float] = {"state": state or "no body", "lock_pttl_ms": lock_ttl}
+    said = state or ("no state" if any(row[8:20]) else "no body")
+    evidence: dict[str, str | int | float] = {"state": said, "lock_pttl_ms": lock_ttl}
     told = (("attempt", attempt), ("rescues", rescues), ("cancelled_at", cancelled))
     evidence |= {field: value for field, value in told if value}
     if last is not None:
