@@ -14,6 +14,7 @@ from conformance.benches.rq_states import lease_of
 from conformance.benches.unstuck import UnstuckBench
 from support.cli import run_cli
 from support.looking import BRISK, about, inspect, row, run_one
+from support.own_queue import OwnQueue
 from support.processes import Processes
 from support.redis_server import RedisServer
 from support.waiting import wait_until
@@ -268,3 +269,17 @@ def test_a_queue_that_cannot_be_read_does_not_hide_the_others(own: UnstuckBench)
     assert key in row(document, "unstuck", "broken")["error"]
     (finding,) = [one for one in document["findings"] if one["queue"] == "broken"]
     assert (finding["reason"], finding["verdict"], finding["job"]) == ("unreadable", "inconclusive", None)
+
+
+def test_every_key_of_a_queue_that_has_another_type_is_a_finding(redis_client: redis.Redis, redis_url: str) -> None:
+    queues = {part: OwnQueue(redis_client, part) for part in keys.STRUCTURES}
+    for part, queue in queues.items():
+        queue.put("first")
+        queue.damage(part)
+    findings = [one for one in inspect(redis_url)["findings"] if one["reason"] in ("unreadable", "wrong_type")]
+    named = {one["queue"]: one["detail"] for one in findings}
+    assert (set(named), len(findings)) == (set(queues), len(queues))
+    for part, queue in queues.items():
+        key = queue.key(part)
+        assert f"{key} holds a" in named[part]
+        assert f"RENAME {key} {key}:aside" in named[part]

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from unstuck.config import OWN
 from unstuck.connections import text
 from unstuck.errors import UnstuckError, classify, explain
 from unstuck.judging import Rules
-from unstuck.model import GateState, QueueSnapshot, ServerSnapshot, Standing
+from unstuck.model import GateState, QueueSnapshot, ServerSnapshot, SideFinding, Standing
 from unstuck.protocol import keys
+from unstuck.protocol.diagnosis import misplaced, wrong_keys
 from unstuck.proving import Looks, blind, conclude, gate_now
 from unstuck.queue import Adapter, Limits
 from unstuck.report import Document, QueueReport, document
@@ -66,7 +68,8 @@ def inspect(
     longest = max((rules.gone_after for rules in first.settings.values()), default=0.0)
     if any(snapshot.running for snapshot in first.queues.values()):
         wait(max(window, longest) - (time.monotonic() - first.ended))
-    return compare(client, first, look(client, adapters, settings))
+    seen = compare(client, first, look(client, adapters, settings))
+    return replace(seen, queues=tuple(with_misplaced(client, seen.queues)))
 
 
 def compare(client: Redis, first: Look, second: Look) -> Inspection:
@@ -178,4 +181,26 @@ def with_rescues(client: Redis, rows: Sequence[QueueReport]) -> list[QueueReport
             counts = {}
         known = {job: int(count) for job, count in counts.items() if count.isdigit()}
         made.append(replace(row, rescues=known))
+    return made
+
+
+def with_misplaced(client: Redis, rows: Sequence[QueueReport]) -> list[QueueReport]:
+    """The rows with a finding for each fixed key of our own queues that is of another type and that no look reads."""
+    from redis.exceptions import ResponseError
+
+    try:
+        wrong = wrong_keys(client, *(row.snapshot.queue for row in rows if row.snapshot.backend == OWN))
+    except ResponseError:
+        return list(rows)  # no right to ask for types: then nothing is claimed
+    made = []
+    for row in rows:
+        seen = row.snapshot
+        mine = [one for one in wrong if seen.backend == OWN and one[0].startswith(keys.stem(seen.queue))]
+        # What a look reads is in the sentence that says why the queue could not be read.
+        found = [
+            SideFinding("wrong_type", misplaced(*one), evidence={"key": one[0]})
+            for one in mine
+            if f"{one[0]} " not in seen.error
+        ]
+        made.append(replace(row, snapshot=replace(seen, side_findings=(*seen.side_findings, *found))))
     return made

@@ -50,18 +50,18 @@ def translate(client: Redis, key: str, error: ResponseError) -> Exception:
             return error
 
 
-def wrong_keys(client: Redis, queue: str) -> list[tuple[str, str, str]]:
-    """Fixed keys of a queue that hold another type than the protocol gives them: (key, found, expected)."""
+def wrong_keys(client: Redis, *queues: str) -> list[tuple[str, str, str]]:
+    """Fixed keys of some queues that hold another type than the protocol gives them: (key, found, expected)."""
+    asked = [(keys.stem(queue) + part, expected) for queue in queues for part, expected in keys.STRUCTURES.items()]
     pipe = client.pipeline(transaction=False)
-    for part in keys.STRUCTURES:
-        pipe.type(keys.stem(queue) + part)
-    found = pipe.execute()
-    wrong = []
-    for (part, expected), kind in zip(keys.STRUCTURES.items(), found, strict=True):
-        there = _word(kind)
-        if there not in ("none", expected):
-            wrong.append((keys.stem(queue) + part, there, expected))
-    return wrong
+    for name, _ in asked:
+        pipe.type(name)
+    found = map(_word, pipe.execute())
+    return [
+        (name, there, expected)
+        for (name, expected), there in zip(asked, found, strict=True)
+        if there not in ("none", expected)
+    ]
 
 
 @contextmanager
