@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from unstuck.connections import text
 from unstuck.errors import Refused, classify
 from unstuck.protocol import keys, scripts
-from unstuck.protocol.leases import Claim, Enqueued, Lease, Terms
+from unstuck.protocol.leases import Claim, Enqueued, Lease, Terms, claimed
 from unstuck.protocol.limits import Limits
 from unstuck.protocol.values import (
     MAX_ERROR_BYTES,
@@ -170,43 +170,21 @@ class Queue:
         answer = scripts.run(
             self.client, "claim_job", self._meta, *self._claim_args(worker, slot, terms or Terms(), op)
         )
-        return self._claimed(answer, worker, slot)
+        return claimed(self, answer, worker, slot)
 
     def _claim_args(self, worker: str, slot: str, terms: Terms, op: str | None) -> tuple[scripts.Argument, ...]:
         op = op or scripts.operation()
+        nonce = op if re.fullmatch(r"[0-9a-f]{16}", op) else scripts.operation()
         return (
             worker,
             f"{slot}c",
             op,
-            op if re.fullmatch(r"[0-9a-f]{16}", op) else scripts.operation(),  # the token's nonce: as unique as the call
+            nonce,
             terms.lock,
             terms.lock_ttl_ms,
             terms.heartbeat_ms,
             terms.abort_after_ms,
         )
-
-    def _claimed(self, answer: Sequence[Any], worker: str, slot: str) -> Lease | Claim:
-        kind = text(answer[0])
-        if kind == "job":
-            by = text(answer[8])
-            return Lease(
-                queue=self,
-                id=text(answer[1]),
-                token=text(answer[2]),
-                attempt=int(answer[3]),
-                payload=text(answer[4]),
-                worker=worker,
-                slot=slot,
-                claimed_ms=int(answer[5]),
-                rescues=int(answer[6]),
-                failures=int(answer[7]),
-                expected_by_ms=int(by) if by else None,
-                version=int(answer[9]),
-            )
-        if kind == "empty":
-            due = int(answer[1])
-            return Claim(None if due < 0 else due, int(answer[2]))
-        return Claim(None, int(answer[2]), again=True)
 
     def heartbeat(
         self,
@@ -257,7 +235,7 @@ class Queue:
         args = (lease.worker, lease.slot, end_op, lease.id, lease.token, expected, claim[2], held)
         both = scripts.run(self.client, "complete_and_claim", self._meta, *args)
         if text(both[0]) != "apart":
-            return text(both[0]), self._claimed(both[1:], lease.worker, lease.slot)
+            return text(both[0]), claimed(self, both[1:], lease.worker, lease.slot)
         calls = [
             scripts.Call(complete[0], complete[1], complete[2:]),
             scripts.Call("claim_job", self._meta, claim),
@@ -266,7 +244,7 @@ class Queue:
         for answer in (done, taken):
             if isinstance(answer, Exception):
                 raise answer
-        return text(done), self._claimed(taken, lease.worker, lease.slot)
+        return text(done), claimed(self, taken, lease.worker, lease.slot)
 
     def _complete_call(self, lease: Lease, version: int | None, op: str | None) -> tuple[Any, ...]:
         return (

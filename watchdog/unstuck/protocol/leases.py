@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from unstuck.connections import text
 from unstuck.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -98,3 +100,28 @@ class Lease:
         if answer == "lost":
             raise LeaseLost(f"job {self.id} of {self.queue.name}: attempt {self.token} is not current any more")
         self.cancelled = self.cancelled or answer == "cancelled"
+
+
+def claimed(queue: Queue, answer: Sequence[Any], worker: str, slot: str) -> Lease | Claim:
+    """What a claim's answer says, as docs/protocol.md gives its shape."""
+    kind = text(answer[0])
+    if kind == "job":
+        by = text(answer[8])
+        return Lease(
+            queue=queue,
+            id=text(answer[1]),
+            token=text(answer[2]),
+            attempt=int(answer[3]),
+            payload=text(answer[4]),
+            worker=worker,
+            slot=slot,
+            claimed_ms=int(answer[5]),
+            rescues=int(answer[6]),
+            failures=int(answer[7]),
+            expected_by_ms=int(by) if by else None,
+            version=int(answer[9]),
+        )
+    if kind == "empty":
+        due = int(answer[1])
+        return Claim(None if due < 0 else due, int(answer[2]))
+    return Claim(None, int(answer[2]), again=True)
