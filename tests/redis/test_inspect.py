@@ -62,9 +62,29 @@ def test_other_peoples_keys_are_left_alone_and_counted(redis_server: RedisServer
     ran = run_cli("inspect", "--redis", redis_server.url)
     assert ran.code == 0
     assert "No queues known to unstuck found" in ran.stdout
-    assert "This database holds 3 keys of other programs." in ran.stdout
+    assert "This database holds 3 other keys." in ran.stdout
     assert "Other databases of this server hold keys: 3 (1)" in ran.stdout
     assert not {"cmdstat_keys", "cmdstat_scan"} & set(redis_client.info("commandstats"))
+
+
+def test_our_own_keys_are_not_counted_among_the_others(redis_client: redis.Redis, redis_url: str) -> None:
+    redis_client.hset(keys.LEADER, "owner", "gone")
+    assert "This database holds nothing else." in run_cli("inspect", "--redis", redis_url).stdout
+    redis_client.set(keys.QUEUES, "somebody else's")
+    redis_client.set("x", 1)
+    said = run_cli("inspect", "--redis", redis_url).stdout
+    assert "This database holds 1 other key." in said
+
+
+@pytest.mark.parametrize("look", [("inspect",), ("dead", "list", "mail"), ("enqueue", "mail", "1")])
+def test_our_list_of_queues_is_named_where_it_is_of_another_type(
+    look: tuple[str, ...], redis_client: redis.Redis, redis_url: str
+) -> None:
+    redis_client.set(keys.QUEUES, "somebody else's")
+    ran = run_cli(*look, "--redis", redis_url, *(["--json"] if look == ("inspect",) else []))
+    said = ran.json()["findings"][0]["detail"] if look == ("inspect",) else ran.stderr
+    assert "unstuck:queues holds a string where a set belongs" in said
+    assert "RENAME unstuck:queues unstuck:queues:aside" in said
 
 
 @pytest.mark.parametrize("name", ["unstuck:queues", "rq:queues"])

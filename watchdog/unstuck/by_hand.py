@@ -15,6 +15,7 @@ from unstuck.config import BACKENDS, OWN
 from unstuck.connections import text
 from unstuck.errors import UsageError
 from unstuck.protocol import keys, scripts
+from unstuck.protocol.diagnosis import naming
 from unstuck.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def must_exist(client: Redis, place: Place, known: Sequence[str]) -> None:
 
 def own_queues(client: Redis) -> list[str]:
     """Names of the queues of our own protocol."""
-    names: Any = client.smembers(keys.QUEUES)
+    with naming(client, keys.QUEUES, "set"):
+        names: Any = client.smembers(keys.QUEUES)
     return sorted(map(text, names))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from unstuck.errors import UnstuckError, classify, explain
 from unstuck.judging import Rules
 from unstuck.model import GateState, QueueSnapshot, ServerSnapshot, SideFinding, Standing
 from unstuck.protocol import keys
-from unstuck.protocol.diagnosis import misplaced, wrong_keys
+from unstuck.protocol.diagnosis import misplaced, naming, wrong_keys
 from unstuck.proving import Looks, blind, conclude, gate_now
 from unstuck.queue import Adapter, Limits
 from unstuck.report import Document, QueueReport, document
@@ -94,7 +95,7 @@ def look(client: Redis, adapters: Sequence[Adapter], settings: Settings) -> Look
         try:
             rules = {
                 name: settings.for_queue(adapter.backend, name, least_stuck_after=adapter.least_stuck_after)
-                for name in adapter.discover()
+                for name in found(client, adapter)
             }
             seen = adapter.look({name: limits(one) for name, one in rules.items()}) if rules else []
         except (ResponseError, UnstuckError) as error:
@@ -109,6 +110,12 @@ def look(client: Redis, adapters: Sequence[Adapter], settings: Settings) -> Look
     if refusals and len(refusals) == len(adapters):
         raise refusals[0]
     return Look(server, queues, every, unread, began, time.monotonic())
+
+
+def found(client: Redis, adapter: Adapter) -> Sequence[str]:
+    """The queues of one system. Raises WrongType where our own list of queues is of another type."""
+    with naming(client, keys.QUEUES, "set") if adapter.backend == OWN else nullcontext():
+        return adapter.discover()
 
 
 def limits(settings: QueueSettings) -> Limits:

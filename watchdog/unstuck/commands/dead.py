@@ -13,7 +13,7 @@ from unstuck.config import Settings
 from unstuck.connections import Connections
 from unstuck.errors import Refused, UsageError
 from unstuck.protocol import Queue, keys
-from unstuck.protocol.diagnosis import reading
+from unstuck.protocol.diagnosis import naming
 from unstuck.terminal import print_json, shown
 
 _SAID: Final = {
@@ -80,7 +80,7 @@ def show_it(settings: Settings, queue: str, job: str, as_json: bool) -> None:
     place = Place.own(queue)
     with Connections.of(settings, role="dead") as connections:
         client = connections.reading()
-        with reading(client, keys.job(place.queue, job), "hash"):
+        with naming(client, keys.job(place.queue, job), "hash"):
             fields = Queue(client, place.queue).show(job)
         if not fields:
             bad = job in dead_ids(client, place)[1]

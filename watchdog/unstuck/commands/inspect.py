@@ -14,6 +14,7 @@ from unstuck.config import Seconds, Settings
 from unstuck.connections import Connections
 from unstuck.errors import UsageError, explain
 from unstuck.inspection import inspect
+from unstuck.protocol import keys
 from unstuck.report import failing
 from unstuck.terminal import print_json, progress, render, shown
 
@@ -101,12 +102,14 @@ def nothing_there(client: Any, backends: list[str]) -> list[str]:
     looked = ", ".join(f"{backend} ({known[backend]})" if backend in known else backend for backend in backends)
     told = [f"Looked for: {looked}."]
     try:
-        here = int(client.dbsize())
+        ours = sum(int(client.exists(key)) for key in (keys.QUEUES, keys.LEADER))
+        here = int(client.dbsize()) - ours
         others = client.info("keyspace")
     except ResponseError:
         return told  # no right to ask: then nothing is claimed
     plural = "s" if here != 1 else ""
-    told.append(f"This database holds {here:,} key{plural} of other programs." if here else "This database is empty.")
+    nothing = "This database holds nothing else." if ours else "This database is empty."
+    told.append(f"This database holds {here:,} other key{plural}." if here else nothing)
     elsewhere = [f"{name[2:]} ({told_of.get('keys', 0):,})" for name, told_of in sorted(others.items())]
     number = client.get_connection_kwargs().get("db", 0)
     elsewhere = [one for one in elsewhere if not one.startswith(f"{number} ")]

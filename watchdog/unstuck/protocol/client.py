@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from unstuck.connections import text
 from unstuck.errors import Refused, classify
 from unstuck.protocol import keys, scripts
+from unstuck.protocol.diagnosis import naming
 from unstuck.protocol.leases import Claim, Enqueued, Lease, Terms, claimed
 from unstuck.protocol.limits import Limits
 from unstuck.protocol.values import (
@@ -151,7 +152,8 @@ class Queue:
             return
         with self._announcing:
             try:
-                self.client.sadd(keys.QUEUES, self.name)
+                with naming(self.client, keys.QUEUES, "set"):
+                    self.client.sadd(keys.QUEUES, self.name)
             except Exception as error:
                 # A full Redis must be able to drain; the name is told as soon as there is room.
                 if classify(error) != "oom":

@@ -1,7 +1,7 @@
 """Name what a script refused: its error codes become exceptions with the place and the mend, in this one room.
 
 Scripts stay quick because they do not describe wrong types themselves: Redis raises a bare WRONGTYPE before their first
-write, and only then is every key of the queue asked for its type here. Plain reads of one key do so with :func:`reading`.
+write, and only then is every key of the queue asked for its type here. Plain commands on one key do so in :func:`naming`.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def wrong_keys(client: Redis, *queues: str) -> list[tuple[str, str, str]]:
 
 
 @contextmanager
-def reading(client: Redis, key: str, expected: str) -> Iterator[None]:
-    """While this lasts, one key is read by plain commands. Raises WrongType, with its name, if it is no `expected`."""
+def naming(client: Redis, key: str, expected: str) -> Iterator[None]:
+    """While this lasts, one key is asked by plain commands. Raises WrongType, with its name, if it is no `expected`."""
     from redis.exceptions import ResponseError
 
     try:
