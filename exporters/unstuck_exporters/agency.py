@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import product
 from typing import Final
 
 from unstuck.model import GateState, QueueSnapshot, ServerSnapshot
@@ -13,6 +14,7 @@ from unstuck_exporters.tally import COMMAND_BUCKETS, Histogram, Tally
 
 _EVENT_KEYS: Final = tuple((event,) for event in labels.LEADER_EVENTS)
 _CAUSE_KEYS: Final = tuple((cause,) for cause in labels.GATE_CAUSES)
+_ERROR_KEYS: Final = tuple(product(labels.USUAL_OPERATIONS, labels.USUAL_FAILURES))
 _MOST_OPERATIONS: Final = 64
 INVALIDATIONS: Final = "invalidate"
 """The channel of the invalidation events, as a label."""
@@ -83,7 +85,7 @@ class AgentLedger:
     redis_up: bool = False  # the last exchange worked
     redis_answered_at: float | None = None  # monotonic
     redis_trouble: str = ""  # one sentence about the last failure
-    redis_errors: Tally = field(default_factory=Tally)  # operation, kind
+    redis_errors: Tally = field(default_factory=lambda: Tally.zeros(_ERROR_KEYS))  # operation, kind
     commands: dict[str, Histogram] = field(default_factory=dict)  # operation -> seconds
     server: ServerSnapshot | None = None
     server_at: float = 0.0  # monotonic

@@ -40,6 +40,8 @@ FAILURE_KINDS: Final = KINDS
 """Kinds of failed exchanges with Redis: what `unstuck.errors.classify` returns."""
 USUAL_FAILURES: Final = ("timeout", "connection", OTHER)
 """The kinds whose series exist from the start."""
+USUAL_OPERATIONS: Final = ("elect", "sweep", "publish", "tend", "audit", "memory")
+"""The operations whose failures are counted from the start: a first failure is a rise, not a new series."""
 
 GATE_CAUSES: Final = tuple(CAUSES)
 JOB_STATES: Final = ("waiting", "scheduled", "running", "dead", "failed", "quarantined")
