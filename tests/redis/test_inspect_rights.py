@@ -126,6 +126,22 @@ def test_a_wrong_password_is_one_sentence_without_the_password(make_redis: Calla
     assert "hush" not in said
 
 
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("sentinel://127.0.0.1:{port}/mymaster", "is no Sentinel; use redis:// for a plain Redis"),
+        ("rediss://127.0.0.1:{port}", "did not answer the TLS handshake in time; if that port does not speak TLS, use"),
+    ],
+)
+def test_a_form_of_address_that_does_not_fit_a_plain_redis_is_one_sentence(
+    address: str, words: str, redis_server: RedisServer
+) -> None:
+    where = address.format(port=redis_server.port)
+    said = refused(run_cli("inspect", "--redis", where, env={"UNSTUCK_REDIS_TIMEOUT": "1s"}), 3)
+    assert f"Redis at {where}" in said
+    assert words in said
+
+
 def test_a_user_without_any_rights_is_one_sentence(make_redis: Callable[..., RedisServer]) -> None:
     server = make_redis()
     server.client().execute_command("ACL", "SETUSER", "bob", "reset", "on", ">pw", "+ping")

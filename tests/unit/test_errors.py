@@ -56,6 +56,7 @@ CASES = [
     (e.MovedError("866 127.0.0.1:7001"), "other", "use cluster://"),
     (e.ResponseError("DB index is out of range"), "other", "database number"),
     (e.ResponseError("unknown command 'EVAL_RO'"), "other", "least version"),
+    (e.ResponseError("unknown command 'SENTINEL', with args beginning with: 'MASTERS' "), "other", "is no Sentinel"),
     (e.ResponseError("something new"), "other", "refused: something new"),
 ]
 
@@ -94,6 +95,14 @@ def test_the_real_cause_of_a_refused_transaction_counts():
 
 def test_a_timeout_over_tls_says_that_the_port_may_be_plain():
     assert "use redis://" in str(explain(e.TimeoutError("Timeout connecting"), "rediss://h:6379"))
+
+
+def test_a_handshake_without_an_answer_says_that_the_port_is_plain():
+    exc = e.TimeoutError("Timeout connecting to server")
+    exc.__context__ = TimeoutError("_ssl.c:989: The handshake operation timed out")
+    assert str(explain(exc, "rediss://h:6379")) == (
+        "Redis at rediss://h:6379 did not answer the TLS handshake in time; if that port does not speak TLS, use redis://"
+    )
 
 
 def test_an_error_of_ours_is_left_as_it_is_and_a_foreign_one_is_no_outage():

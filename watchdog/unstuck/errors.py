@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from unstuck.refusals import ACL_MEND, SENTENCES, connection, own_words, refusal
+from unstuck.refusals import ACL_MEND, SENTENCES, connection, own_words, refusal, timeout_over_tls
 
 KINDS: Final = (
     "timeout",
@@ -225,8 +225,8 @@ def explain(exc: BaseException, url: object = "") -> UnstuckError:
     sentence = SENTENCES.get(kind) or refusal(exc) or (connection(exc) if kind == "connection" else None)
     if kind == "noperm" and (command := re.search(r"'([^' ]+)' command", own_words(exc))):
         sentence = f"does not give this user the right to call {command[1].upper().replace('|', ' ')}; {ACL_MEND}"
-    if sentence and kind == "timeout" and where.startswith("rediss://"):
-        sentence += "; if that port does not speak TLS, use redis://"
+    if kind == "timeout" and where.startswith("rediss://"):
+        sentence = timeout_over_tls(exc)
     if sentence is None:
         if type(exc).__module__.split(".")[0] != "redis":
             return UnstuckError(f"{type(exc).__name__}: {exc}")

@@ -109,6 +109,11 @@ _REFUSALS: Final = (
     ),
     (
         (),
+        ("unknown command 'sentinel'", "unknown command `sentinel`"),
+        "is no Sentinel; use redis:// for a plain Redis, or give the address of a Sentinel",
+    ),
+    (
+        (),
         ("unknown command", "unknown redis command", "unknown subcommand"),
         "does not know a command that is needed; Redis 7.0 or Valkey 7.2 is the least version",
     ),
@@ -133,7 +138,17 @@ def refusal(exc: BaseException) -> str | None:
     return None
 
 
+def timeout_over_tls(exc: BaseException) -> str:
+    """The sentence for no answer in time where TLS was asked for: a plain port keeps silent about the handshake."""
+    waited = any("handshake" in str(cause) for cause in _causes(exc))
+    what = "did not answer the TLS handshake in time" if waited else SENTENCES["timeout"]
+    return f"{what}; if that port does not speak TLS, use redis://"
+
+
 def class_names(exc: BaseException) -> set[str]:
     """The class names of an exception, of what it derives from, and of its causes."""
-    causes = [cause for cause in (exc, exc.__cause__, exc.__context__) if cause is not None]
-    return {cls.__name__ for cause in causes for cls in type(cause).__mro__}
+    return {cls.__name__ for cause in _causes(exc) for cls in type(cause).__mro__}
+
+
+def _causes(exc: BaseException) -> list[BaseException]:
+    return [cause for cause in (exc, exc.__cause__, exc.__context__) if cause is not None]
