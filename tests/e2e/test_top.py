@@ -72,6 +72,17 @@ def test_once_prints_one_screen_without_colours_or_keys_into_a_pipe(board):
     assert ran.stdout.startswith("! 1 stuck job in 1 of 2 queues")
     assert "\x1b" not in ran.stdout
     assert "default" not in ran.stdout
+    assert not ran.stdout.endswith("\n\n"), "it does not fill the height of a terminal"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_without_an_address_it_asks_where_the_agents_settings_say_that_it_listens(board, tmp_path: Path, host: str):
+    with serving(App(board)) as server:
+        port = server.url.rpartition(":")[2]
+        (tmp_path / "c.yaml").write_text(f"http: {{listen: '{host}:{port}'}}")
+        ran = run_cli("top", "--config", tmp_path / "c.yaml", "--once")
+    assert ran.code == 0, ran.stderr
+    assert ran.stdout.startswith("! 1 stuck job in 1 of 3 queues")
 
 
 def test_a_password_is_read_from_a_file(board, tmp_path: Path):

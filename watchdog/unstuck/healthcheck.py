@@ -15,7 +15,10 @@ import ssl
 import sys
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from unstuck.config.settings import Http
 
 TIMEOUT_SECONDS: Final = 3.0
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 — how to reach what listens everywhere
@@ -25,7 +28,11 @@ def address(environ: Mapping[str, str]) -> str:
     """Where the agent of this environment serves. Raises ConfigurationError."""
     from unstuck.config import load
 
-    listening = load(None, environ).http
+    return reached(load(None, environ).http)
+
+
+def reached(listening: Http) -> str:
+    """The address under which an agent with these settings answers on its own machine."""
     host = _ANYWHERE.get(listening.listen.host, listening.listen.host)
     shown = f"[{host}]" if ":" in host else host
     return f"{'https' if listening.tls.cert else 'http'}://{shown}:{listening.listen.port}"

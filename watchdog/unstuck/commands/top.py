@@ -13,17 +13,18 @@ from unstuck.commands.inspect import window_of
 from unstuck.commands.options import settings_options
 from unstuck.config import Settings
 from unstuck.errors import UsageError
+from unstuck.healthcheck import reached
 from unstuck.terminal import progress, shown
 from unstuck.top.choices import SORTS, Choices
 from unstuck.top.sources import AgentSource, AgentUnavailable, RedisSource, Source, narrowed_to
-
-DEFAULT_URL = "http://127.0.0.1:9797"
 
 
 @click.command(short_help="Watch queues, workers and rescues live.")
 @settings_options("redis_timeout", "stuck_after", "gone_after", lazy=True)
 @click.option(
-    "--url", metavar="URL", help=f"Address of a running agent. Default: {DEFAULT_URL}, unless --redis is given."
+    "--url",
+    metavar="URL",
+    help="Address of a running agent. Default: where http.listen says (http://127.0.0.1:9797), unless --redis is given.",
 )
 @click.option("--user", metavar="NAME", default="", help="User name, where the agent asks for one (http.basic_auth).")
 @click.option("--password-file", metavar="FILE", help="File with the password; without it, it is asked for.")
@@ -71,7 +72,7 @@ def command(
         source = RedisSource(settings, choice, window_of("3s"))
     else:
         password = secret(user, password_file)
-        source = AgentSource(url or DEFAULT_URL, user=user, password=password, ca=ca, cert=cert, key=key)
+        source = AgentSource(url or reached(settings.http), user=user, password=password, ca=ca, cert=cert, key=key)
     try:
         return show(source, choice, Choices(sort=sort), seconds, once=once, hint=not direct and not url)
     finally:

@@ -74,9 +74,11 @@ def console(*, piped: bool, stream: Any = None) -> Console:
 
 
 def one_frame(seen: Seen, choices: Choices, out: Console) -> None:
-    """Print one screen and no keys, for pipes and scripts."""
-    made = lines(seen, choices, out.width, out.height, now=time.monotonic())
-    for line in made[:-1]:
+    """Print one screen and no keys, for pipes and scripts; as many lines as there is something to say."""
+    made = lines(seen, choices, out.width, out.height, now=time.monotonic())[:-1]
+    while made and not made[-1].plain.strip():
+        made.pop()
+    for line in made:
         out.print(line, end="\n", overflow="crop", crop=True)
 
 
