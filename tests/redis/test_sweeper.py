@@ -61,3 +61,18 @@ def test_a_killed_worker_does_not_count_as_live_once_its_subscription_is_gone(
     queue.register("host:2:deadbeef", control=False)
     (judged,) = sweeper(redis_server.url, ManualClock()).sweep().queues
     assert judged.snapshot.workers == {"busy": 0, "idle": 1, "lost": 1}
+
+
+def test_queues_that_come_and_go_leave_nothing_behind_even_if_an_outage_lies_between(
+    redis_server: RedisServer, redis_client: Any
+) -> None:
+    clock = ManualClock()
+    watcher = sweeper(redis_server.url, clock)
+    for number in range(3):
+        Queue(redis_client, f"tenant-{number}").enqueue({})
+        clock.advance(10)
+        assert [judged.place for judged in watcher.sweep().queues] == [("unstuck", f"tenant-{number}")]
+        watcher.failed(redis.ConnectionError("gone"))
+        redis_client.flushall()
+    places = {place for known in vars(watcher).values() if isinstance(known, dict) for place in known}
+    assert places == {("unstuck", "tenant-2")}

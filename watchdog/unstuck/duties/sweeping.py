@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
@@ -172,10 +172,10 @@ class Sweeper:
 
     def _forget(self, backend: str, but: set[str]) -> None:
         """Forget what was watched of a backend's queues that are not there any more."""
-        for place in [place for place in self._memory if place[0] == backend and place[1] not in but]:
-            self._memory.pop(place, None)
-            self._brakes.pop(place, None)
-            self._finished.pop(place, None)
+        kept: tuple[dict[Place, Any], ...] = (self._memory, self._brakes, self._released, self._due, self._finished)
+        for known in kept:
+            for place in [place for place in known if place[0] == backend and place[1] not in but]:
+                del known[place]
 
     def _stalling(self, snapshot: QueueSnapshot) -> QueueSnapshot:
         """The snapshot, with a finding if its queue has been running work for long while nothing finishes."""
