@@ -24,7 +24,7 @@ TEMPLATES: Final = ("rules", "slo")
 _NAME: Final = re.compile(r"<([a-z][a-z0-9_]*)>")
 _ALERT: Final = re.compile(r"\s+- alert: (\w+)")
 _PLACES: Final = ("selector", "instance_labels", "runbook_base", "grafana", "gap")
-_NUMBER: Final = re.compile(r"-?\d+(\.\d+)?\Z")
+_NUMBER: Final = re.compile(r"\d+(\.\d+)?\Z")
 _DURATION: Final = re.compile(r"(\d+(ms|[smhdwy]))+\Z")
 _MADE: Final = """\
 # Made from templates/{name}.yml and thresholds.yml by `make alerts`: change those, not this.
@@ -59,7 +59,7 @@ def rendered(name: str, changes: Mapping[str, str] | None = None) -> str:
 def _checked(key: str, value: str, known: Mapping[str, str]) -> str:
     if key not in known:
         raise UsageError(f"{key} is no threshold{did_you_mean(key, known) or '; --thresholds shows all'}")
-    for kind, example in ((_NUMBER, "a number"), (_DURATION, "a duration such as 5m")):
+    for kind, example in ((_NUMBER, "a number of 0 or more"), (_DURATION, "a duration such as 5m")):
         if kind.match(known[key]) and not kind.match(value):
             raise UsageError(f"{key}={value} is not taken; write {example}")
     if not value.strip() or "\n" in value:

@@ -76,6 +76,8 @@ class TestCommand:
         [
             (["--set", "latency_second=1"], "did you mean `latency_seconds`?"),
             (["--set", "latency_seconds=soon"], "write a number"),
+            (["--set", "latency_seconds=-3"], "latency_seconds=-3 is not taken; write a number of 0 or more"),
+            (["--set", "stuck_for=-5m"], "stuck_for=-5m is not taken; write a duration such as 5m"),
             (["--set", "stuck_for=5"], "write a duration such as 5m"),
             (["--set", "stuck_for"], "write --set NAME=VALUE"),
             (["--set", "grafana="], "is empty"),
