@@ -213,6 +213,8 @@ class TestTheLines:
         [
             (("wrker",), "is not one of"),
             (("worker", "--user", "a b"), "a name has no spaces"),
+            (("inspect", "--keys", "x y"), "'x y' holds a blank, which no pattern of an ACL can; write ? in its place"),
+            (("inspect", "--keys", ""), "is empty; name keys, as in --keys 'queue:orders:*'"),
             (("reclaim", "--backend", "r"), "'r' is not 'rq'"),
         ],
     )

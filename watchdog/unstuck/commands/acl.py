@@ -44,6 +44,8 @@ def command(
     """
     ways: tuple[Way, ...] = (mode,) if mode else WAYS
     grants = {way: grant(way, backends if way == "reclaim" else (), patterns) for way in ways}
+    for pattern in patterns:
+        _check(pattern)
     names = {way: _name(user, way, alone=mode is not None) for way in ways}
     if as_json:
         users = [
@@ -62,6 +64,15 @@ def _name(user: str | None, way: Way, *, alone: bool) -> str:
     if not user or any(sign.isspace() or not sign.isprintable() for sign in user):
         raise click.BadParameter("a name has no spaces", param_hint="--user")
     return user if alone else f"{user}-{way}"
+
+
+def _check(pattern: str) -> None:
+    if not pattern:
+        raise click.BadParameter("it is empty; name keys, as in --keys 'queue:orders:*'", param_hint="--keys")
+    if any(sign.isspace() or not sign.isprintable() for sign in pattern):
+        raise click.BadParameter(
+            f"{pattern!r} holds a blank, which no pattern of an ACL can; write ? in its place", param_hint="--keys"
+        )
 
 
 def _line(name: str, found: Grant, as_file: bool) -> str:
