@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 
@@ -144,6 +145,34 @@ class TestRepetitions:
             left.append(timeless(name, answer, queue.everything(without=("workers", "stamp"))))
         assert left[0] == left[1]
         assert '"completed",' in left[0][2]
+
+    @pytest.mark.parametrize(
+        "terms",
+        [
+            "9" * 20 + " ttl 30000 5000 20000",
+            "86400000 ttl " + "9" * 20 + " 5000 20000",
+            "86400000 ttl 30000 5000",
+            "86400000 ttl 0 5000 20000",
+            "86400000 both 30000 5000 20000",
+            "",
+        ],
+    )
+    def test_terms_that_no_job_can_be_held_on_leave_everything_as_it_was(self, own, terms):
+        lease = own.held("one")
+        own.put("two")
+        before = own.everything()
+        args = (WORKER, "0", "end", lease.id, lease.token, "", "0" * 16, terms)
+        assert own.call("complete_and_claim", *args) == ["apart"]
+        assert own.everything() == before
+
+    @pytest.mark.parametrize("stamp", ["9000000000000000", "5", None])
+    def test_the_stamp_grows_with_a_completion_that_claims_also_when_the_clock_was_set_back(self, own, stamp):
+        lease = own.held("one")
+        if stamp:
+            own.client.set(own.key("stamp"), stamp)
+        assert own.queue.complete_and_claim(lease, Terms())[0] == "completed"
+        now = own.client.get(own.key("stamp"))
+        assert now == "9000000000000001" if stamp == "9000000000000000" else abs(int(now) / 1e6 - time.time()) < 60
 
     def test_a_completion_repeated_after_the_next_ending_of_its_slot_is_still_accepted(self, own):
         one = own.held("one")

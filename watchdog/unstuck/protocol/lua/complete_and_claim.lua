@@ -17,7 +17,10 @@ if not find(meta, '^unstuck:{[^}]*}:meta$') then return redis.error_reply('UNSTU
 local worker, id, token, expects, nonce, terms = ARGV[1], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local result_ttl, lock, lock_ttl, beat, abort_after =
   string.match(terms, '^([1-9]%d*) (%l+) ([1-9]%d*) ([1-9]%d*) ([1-9]%d*)$')
-if #terms > 40 or (lock ~= 'ttl' and lock ~= 'none') or #nonce ~= 16 or not find(nonce, '^%x+$') then return APART end
+if (lock ~= 'ttl' and lock ~= 'none') or #nonce ~= 16 or not find(nonce, '^%x+$')
+  or #result_ttl > 13 or #lock_ttl > 13 or #beat > 13 or #abort_after > 13 then
+  return APART
+end
 local ops, caller, started, ended = stem .. 'ops', worker .. ':' .. ARGV[2], nonce .. ' ', ARGV[3] .. ' '
 local starting, ending = caller .. 'c', caller .. 'f'
 local last = call('HMGET', ops, ending, starting)
