@@ -7,6 +7,7 @@ import redis
 
 from support.cli import run_cli
 from support.own_queue import OwnQueue
+from support.ports import free_port
 from support.processes import Processes
 from support.redis_server import RedisServer
 from support.waiting import wait_until
@@ -58,6 +59,18 @@ def test_a_stream_of_another_type_is_one_sentence(redis_client: redis.Redis, red
     ran = run_cli("events", "mail", "--redis", redis_url)
     assert (ran.code, ran.stdout, ran.stderr.count("\n")) == (3, "", 1)
     assert "WRONGTYPE" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("events", "mail", "--follow"), ("dead", "list", "mail"), ("cancel", "mail", "x"), ("brake", "release", "mail")],
+)
+def test_a_redis_that_is_not_there_is_named_without_its_password(command: tuple[str, ...]) -> None:
+    port = free_port()
+    ran = run_cli(*command, "--redis", f"redis://:hush@127.0.0.1:{port}")
+    assert (ran.code, ran.stdout, ran.stderr.count("\n")) == (3, "", 1)
+    assert f"Redis at redis://:***@127.0.0.1:{port}/0 refused the connection" in ran.stderr
+    assert "hush" not in ran.stderr
 
 
 def test_it_follows_through_a_restart_of_redis(redis_server: RedisServer, processes: Processes) -> None:

@@ -189,7 +189,7 @@ class TestAborted:
         apart.server.freeze()
         apart.go("one")
         process.wait_for_output("completion_failed .*job=one")
-        process.wait_for_output(r"heartbeat_failed")
+        process.wait_for_output(r"heartbeat_failed .*Redis at redis://")
         apart.server.thaw()
         apart.until_state("one", "done")
         assert apart.words() == ["began", "ended"]

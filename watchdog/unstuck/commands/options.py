@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import click
 
 from unstuck.config import Setting, Settings, load, reference
+from unstuck.errors import explain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,6 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def settings_options(*keys: str, lazy: bool = False) -> Callable[[F], F]:
     """Add ``--config``, ``--redis`` and a flag for each key; the function gets ``settings``, already loaded.
 
+    An exception of redis-py that the function leaves becomes the sentence that names the address.
     With ``lazy`` it gets ``load_settings`` instead, a function that loads them and may raise ConfigurationError.
     Notes about ignored variables go to standard error.
     """
@@ -51,7 +53,13 @@ def settings_options(*keys: str, lazy: bool = False) -> Callable[[F], F]:
 
             if lazy:
                 return function(*args, load_settings=load_settings, **given)
-            return function(*args, settings=load_settings(), **given)
+            settings = load_settings()
+            try:
+                return function(*args, settings=settings, **given)
+            except Exception as error:
+                if type(error).__module__.split(".")[0] != "redis":
+                    raise
+                raise explain(error, settings.address) from error
 
         for key in reversed(chosen):
             called = _flag(known[key])(called)

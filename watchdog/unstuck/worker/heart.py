@@ -26,7 +26,7 @@ RECORD_EVERY_BEATS = 6  # the record's slow figures are written anew that often
 
 
 class Heart:
-    """Beats for one worker. `queue` must use the `beating` client. Times are seconds."""
+    """Beats for one worker. `queue` must use the `beating` client; `place` is its address for people. Times are seconds."""
 
     def __init__(
         self,
@@ -37,8 +37,10 @@ class Heart:
         record_ttl_ms: int,
         record: Callable[[], Mapping[str, str | int]],
         applied_ms: Callable[[], int | None] = lambda: None,
+        place: str = "",
     ) -> None:
         self.queue = queue
+        self.place = place
         self.worker = worker
         self.interval = terms.heartbeat_ms / 1000
         self.abort_after = terms.abort_after_ms / 1000
@@ -117,9 +119,8 @@ class Heart:
             self._beat(started)
         except Exception as error:  # noqa: BLE001  a heartbeat thread must not die of anything
             if not self.failures:
-                say(
-                    logging.WARNING, "heartbeat_failed", str(explain(error)), worker=self.worker, reason=classify(error)
-                )
+                sentence = str(explain(error, self.place))
+                say(logging.WARNING, "heartbeat_failed", sentence, worker=self.worker, reason=classify(error))
             self.failures += 1
             self._abort_overdue(tried=float("-inf"))
             return False

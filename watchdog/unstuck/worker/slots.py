@@ -232,4 +232,4 @@ class Slot(threading.Thread):
     def _complain(self, event: str, error: Exception, *, first: bool, attempt: Attempt | None = None) -> None:
         names = attempt.names if attempt is not None else {"worker": self.shared.worker}
         level = logging.WARNING if first else logging.DEBUG
-        say(level, event, str(explain(error)), reason=classify(error), slot=self.slot, **names)
+        say(level, event, str(explain(error, self.shared.heart.place)), reason=classify(error), slot=self.slot, **names)

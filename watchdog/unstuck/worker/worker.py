@@ -64,6 +64,7 @@ class Worker:
             record_ttl_ms=round(self.options.stuck_after * 1000),
             record=self.record,
             applied_ms=lambda: self.board.applied_ms,
+            place=connections.describe(),
         )
         self.control = Control(connections, queue, self.id, told=self.heart.control, cancel=self._cancel)
         self.shared = Shared(
@@ -202,7 +203,7 @@ class Worker:
         try:
             left = self.queue.leave(self.id, [slot.slot for slot in self.slots])
         except Exception as error:  # noqa: BLE001  its record lapses by itself
-            say(logging.WARNING, "leave_failed", str(explain(error)), worker=self.id)
+            say(logging.WARNING, "leave_failed", str(explain(error, self.connections.describe())), worker=self.id)
         if not left:
             self.heart.control(subscribed=False)
         self.heart.stop()
@@ -239,7 +240,8 @@ class Worker:
                     break
                 except Exception as error:  # noqa: BLE001  once more while there is time
                     if time.monotonic() > until or self._stops > 2:
-                        say(logging.ERROR, "release_failed", str(explain(error)), **attempt.names)
+                        sentence = str(explain(error, self.connections.describe()))
+                        say(logging.ERROR, "release_failed", sentence, **attempt.names)
                         unreported.append(attempt.lease.id)
                         break
                     threading.Event().wait(0.2)
