@@ -115,7 +115,7 @@ def test_all_are_retried_the_quarantine_included_where_a_body_is_there_again(mai
     spoil(mail, "bodiless")
     ran = run_cli("dead", "retry", "mail", "--all", "--redis", redis_url)
     assert ran.code == 0, ran.stderr
-    assert ran.stdout == "230 retried; 1 were left as they are\n"
+    assert ran.stdout == "230 retried; 1 was left as it is\n"
     assert mail.client.llen(mail.key("pending")) == 230
     assert mail.client.rpop(mail.key("pending")) == "job-0"  # the oldest is next
     assert set(mail.client.lrange(mail.key("quarantine"), 0, -1)) == {HOSTILE, "bodiless"}

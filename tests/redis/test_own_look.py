@@ -20,6 +20,17 @@ def test_each_candidate_is_seen_once_however_many_pages_and_reasons_there_are(re
     assert sorted(seen) == sorted({*silent, *overdue})
 
 
+def test_one_job_is_counted_as_one(redis_client: redis.Redis) -> None:
+    own = OwnQueue(redis_client)
+    own.put("first")
+    own.client.lpush(own.key("quarantine"), "bodiless")
+    (snapshot,) = UnstuckAdapter(own.client, own.client).look({"mail": Limits()})
+    assert [found.detail for found in snapshot.side_findings] == [
+        "1 id without a usable body is in quarantine",
+        "1 job waits and no worker is alive",
+    ]
+
+
 def test_a_body_without_its_state_is_not_said_to_be_missing(redis_client: redis.Redis) -> None:
     own = OwnQueue(redis_client)
     for name, damage in {"stateless": own.client.hdel, "bodiless": lambda key, _: own.client.delete(key)}.items():

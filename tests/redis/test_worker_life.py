@@ -360,7 +360,7 @@ class TestStop:
         process.wait_for_output("letting_go")
         process.terminate()
         assert process.wait(30) == 3
-        assert "could not be released: one" in process.stderr
+        assert "1 running job could not be released: one; the agent will find it" in process.stderr
         bench.server.thaw()
 
     def test_stopped_while_waiting_for_redis_it_ends_with_status_0(self, processes):

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unstuck.model import Verdict
+from unstuck.spelling import counted
 
 LEAST_IN_FLIGHT = 10
 
@@ -61,7 +62,8 @@ class Brake:
         # Once engaged it does not end because some have come back: the others may be on their way.
         if not mass and (not ids or not self.engaged or self.released_by_hand):
             return Brake(), tuple(ready[: rules.budget]), ""
-        told = f"{len(condemned)} of {in_flight} in-flight jobs of {len(workers)} workers look stuck at once"
+        jobs, owners = counted(in_flight, "in-flight job"), counted(len(workers), "worker")
+        told = f"{len(condemned)} of {jobs} of {owners} {'looks' if len(condemned) == 1 else 'look'} stuck at once"
         if release_asked or (self.engaged and self.released_by_hand):
             after = replace(self, engaged=True, released_by_hand=True, held=ids)
             return after, tuple(ready[: rules.budget]), f"{told}; released by hand"

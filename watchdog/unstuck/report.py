@@ -25,6 +25,7 @@ from unstuck.model import (
     Standing,
     Verdict,
 )
+from unstuck.spelling import counted
 
 Document = dict[str, Any]
 Attempt = tuple[str, str]  # job, token
@@ -187,9 +188,9 @@ def would(row: QueueReport, verdict: Verdict) -> str:
         return f"be held back by the brake ({row.brake})"
     rescues = row.rescues.get(verdict.lease.job)
     if rescues is None:
-        return f"be put back into its queue, or dead-lettered after {row.max_rescues} rescues"
+        return f"be put back into its queue, or dead-lettered after {counted(row.max_rescues, 'rescue')}"
     if rescues >= row.max_rescues:
-        return f"be dead-lettered (rescued {rescues} times, max_rescues is {row.max_rescues})"
+        return f"be dead-lettered (rescued {counted(rescues, 'time')}, max_rescues is {row.max_rescues})"
     return f"be put back into its queue (rescue {rescues + 1} of {row.max_rescues})"
 
 
@@ -218,24 +219,24 @@ def headline(doc: Document) -> str:
     per = {verdict: [one for one in accused if one["verdict"] == verdict] for verdict in _SEVERITY}
     tail = [f"{len(per['suspect'])} suspect"] if per["suspect"] else []
     tail += [f"{len(per['inconclusive'])} inconclusive"] if per["inconclusive"] else []
-    tail += [f"{others} other finding{'s' * (others != 1)}"] if others else []
+    tail += [counted(others, "other finding")] if others else []
     stuck = [one for one in per["stuck"] if one["action"] not in _MOVED]
     if moved := [one["action"] for one in per["stuck"] if one["action"] in _MOVED]:
         kinds = ", ".join(f"{moved.count(kind)} {kind}" for kind in sorted(set(moved)))
-        tail.insert(0, f"moved {_count(len(moved), 'stuck job')} ({kinds})")
+        tail.insert(0, f"moved {counted(len(moved), 'stuck job')} ({kinds})")
     if stuck:
         where = len({(one["backend"], one["queue"]) for one in stuck})
-        line = f"{_count(len(stuck), 'stuck job')} in {where} of {_count(len(queues), 'queue')}"
+        line = f"{counted(len(stuck), 'stuck job')} in {where} of {counted(len(queues), 'queue')}"
         return ", ".join([line, *tail])
     if moved:
         return "; ".join([f"M{tail[0][1:]}, nothing else is stuck", *tail[1:]])
     if not queues:
         return "; ".join(["No queues known to unstuck found", *tail])
     if per["inconclusive"] or per["suspect"]:
-        known = f"{_count(len(queues), 'queue')}, {sum(one['running'] for one in queues)} running"
+        known = f"{counted(len(queues), 'queue')}, {sum(one['running'] for one in queues)} running"
         return "; ".join([f"Nothing is proven stuck: {known}", ", ".join(tail)])
     waiting, running = (sum(one[what] for one in queues) for what in ("waiting", "running"))
-    line = f"Nothing is stuck: {_count(len(queues), 'queue')}, {waiting} waiting, {running} running"
+    line = f"Nothing is stuck: {counted(len(queues), 'queue')}, {waiting} waiting, {running} running"
     return "; ".join([line, *tail])
 
 
@@ -264,7 +265,3 @@ def plain(evidence: Mapping[str, str | int | float]) -> dict[str, str | int | fl
             value = round(value, 3) if math.isfinite(value) else str(value)
         made[name] = value
     return made
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

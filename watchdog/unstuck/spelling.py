@@ -1,10 +1,15 @@
-"""The nearest right spelling of a word that was not understood."""
+"""The right form of a word: the nearest known one for what was not understood, and that of a noun behind its number."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Iterable
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """The number and its noun: ``1 job``, ``2 jobs``. ``many`` is the plural where an ``s`` does not make it."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def _plain(word: str) -> str:

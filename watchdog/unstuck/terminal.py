@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from unstuck.model import Action, Mode, Reason
 from unstuck.report import Document, headline
+from unstuck.spelling import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,7 +99,7 @@ def render(doc: Document, *, address: str, notes: Sequence[str] = (), stream: IO
         _table(console, doc["queues"])
     for index, finding in enumerate(doc["findings"]):
         if index == MOST_SHOWN:
-            say(f"\n… and {len(doc['findings']) - MOST_SHOWN} more findings; --json has all")
+            say(f"\n… and {counted(len(doc['findings']) - MOST_SHOWN, 'more finding')}; --json has all")
             break
         say()
         for line, style in _finding(finding):

@@ -12,6 +12,7 @@ from unstuck.commands.options import json_option, settings_options
 from unstuck.config import Settings
 from unstuck.connections import Connections
 from unstuck.errors import ConfigurationError, explain
+from unstuck.spelling import counted
 
 _SIGNS = {"ok": "✓", "warning": "!", "error": "✗"}
 
@@ -59,7 +60,7 @@ def _configuration(settings: Settings) -> Result:
     given = [name for name in settings.places if name not in ("queues", "webhooks")]
     parts = [f"{len(given)} set, the rest at their defaults" if given else "all defaults"]
     if settings.queues:
-        parts.append(f"{len(settings.queues)} entr{'y' if len(settings.queues) == 1 else 'ies'} in queues")
+        parts.append(f"{counted(len(settings.queues), 'entry', 'entries')} in queues")
     return Result("configuration", "ok", f"{', '.join(parts)}; mode {settings.mode.value}; digest {settings.digest}")
 
 

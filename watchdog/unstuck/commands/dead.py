@@ -14,6 +14,7 @@ from unstuck.connections import Connections
 from unstuck.errors import Refused, UsageError
 from unstuck.protocol import Queue, keys
 from unstuck.protocol.diagnosis import naming
+from unstuck.spelling import counted
 from unstuck.terminal import print_json, shown
 
 _SAID: Final = {
@@ -154,8 +155,9 @@ def _each(settings: Settings, queue: str, jobs: tuple[str, ...], as_json: bool, 
             if not every:
                 click.echo(f"{shown(job)} {_SAID[answer]}", err=answer not in ("retried", "dropped"))
         if every:
-            left = f"; {len(done) - len(good)} were left as they are" if len(good) < len(done) else ""
-            click.echo(f"{len(good)} {'retried' if script == 'retry_dead' else 'dropped'}{left}")
+            left = len(done) - len(good)
+            rest = f"; {counted(left, 'was left as it is', 'were left as they are')}" if left else ""
+            click.echo(f"{len(good)} {'retried' if script == 'retry_dead' else 'dropped'}{rest}")
     return 0 if every or len(good) == len(done) else 1
 
 

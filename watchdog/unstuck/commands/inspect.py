@@ -107,9 +107,8 @@ def nothing_there(client: Any, backends: list[str]) -> list[str]:
         others = client.info("keyspace")
     except ResponseError:
         return told  # no right to ask: then nothing is claimed
-    plural = "s" if here != 1 else ""
     nothing = "This database holds nothing else." if ours else "This database is empty."
-    told.append(f"This database holds {here:,} other key{plural}." if here else nothing)
+    told.append(f"This database holds {here:,} other {'key' if here == 1 else 'keys'}." if here else nothing)
     elsewhere = [f"{name[2:]} ({told_of.get('keys', 0):,})" for name, told_of in sorted(others.items())]
     number = client.get_connection_kwargs().get("db", 0)
     elsewhere = [one for one in elsewhere if not one.startswith(f"{number} ")]

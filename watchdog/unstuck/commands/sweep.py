@@ -25,6 +25,7 @@ from unstuck.errors import RedisUnavailable, UnstuckError, UsageError, classify,
 from unstuck.inspection import with_rescues
 from unstuck.model import Authority, Mode
 from unstuck.report import Document, document, failing
+from unstuck.spelling import counted
 from unstuck.terminal import print_json, progress, render, shown
 
 _QUEUE_HELP = "Only this queue (* and ? allowed); with --mode reclaim, BACKEND/NAME counts as listing it. Repeatable."
@@ -104,7 +105,7 @@ def sentence(how: Progress) -> str:
     """How far it is, for the line of progress."""
     about = f"watching: {how.elapsed:.0f} s of about {how.expected:.0f} s"
     if how.open:
-        return f"{about}; {how.open} job{'s' * (how.open != 1)} not settled"
+        return f"{about}; {counted(how.open, 'job')} not settled"
     return about if how.gate_open else f"{about}, until verdicts can be trusted"
 
 

@@ -21,6 +21,7 @@ from unstuck.connections import text
 from unstuck.errors import Refused, StampMoved
 from unstuck.protocol import keys, scripts
 from unstuck.protocol.values import encode
+from unstuck.spelling import counted
 
 if TYPE_CHECKING:
     from unstuck.protocol.client import Queue
@@ -142,7 +143,7 @@ class BatchCache(_Cache):
                 self._local.put(key, kept, int(stamp))
             return json.loads(kept)
         raise StampMoved(
-            f"queue {self.queue.name}: jobs ended during each of {attempts} computations of {key!r}; compute faster, "
+            f"queue {self.queue.name}: jobs ended during each of {counted(attempts, 'computation')} of {key!r}; compute faster, "
             "or take `.value` of this exception, which may be a moment old",
             json.loads(value),
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from unstuck.errors import UnstuckError
+from unstuck.spelling import counted
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -62,7 +63,9 @@ def transact(
         if tried <= retries:
             most = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**tried)
             sleep(random.uniform(0, most))  # noqa: S311  spreads load, no secret
-    raise Conflict(f"{', '.join(keys)}: changed by somebody else in each of {retries + 1} tries", retries + 1)
+    raise Conflict(
+        f"{', '.join(keys)}: changed by somebody else in each of {counted(retries + 1, 'try', 'tries')}", retries + 1
+    )
 
 
 def _lost_the_race(error: Any) -> bool:

@@ -26,6 +26,7 @@ from unstuck.queues.rq_facts import client_names
 from unstuck.queues.rq_keys import Layout, own_events, own_fence, own_rescues
 from unstuck.queues.rq_reading import read
 from unstuck.queues.rq_state import LEAST_STUCK_AFTER, snapshot
+from unstuck.spelling import counted
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -186,7 +187,7 @@ def _failure(one: Condemned, limits: Limits) -> str:
     """The text of a dead-lettered job's failure, as RQ keeps it in a result."""
     told = (
         f"Stuck in a worker that is gone ({one.reason}: worker {one.worker or 'unknown'}, execution {one.token}); "
-        f"it had been put back {limits.max_rescues} time(s) before, so unstuck moved it to the FailedJobRegistry."
+        f"it had been put back {counted(limits.max_rescues, 'time')} before, so unstuck moved it to the FailedJobRegistry."
     )
     return base64.b64encode(zlib.compress(told.encode())).decode()
 

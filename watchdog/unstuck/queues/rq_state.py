@@ -13,6 +13,7 @@ from unstuck.model import Capability, Lease, Lock, Presence, QueueSnapshot, Side
 from unstuck.queue import Limits
 from unstuck.queues.rq_facts import Flight, QueueSeen, Reading, WorkerSeen
 from unstuck.queues.rq_keys import lease_end, moment, number, text
+from unstuck.spelling import counted
 
 LEAST_STUCK_AFTER = 90.0
 """Seconds: RQ beats every 30 s and gives a lease of 90 s."""
@@ -229,14 +230,16 @@ def _findings(seen: QueueSeen, reading: Reading, workers: dict[str, int], strand
     lost = [worker for worker in seen.workers if _standing(worker) == "lost"]
     if lost:
         gone = sum(not worker.alive for worker in lost)
+        told = counted(len(lost), "registered worker is gone", "registered workers are gone")
         found.append(
             SideFinding(
                 "lost_worker",
-                f"{len(lost)} registered worker(s) are gone: {gone} without a record, {len(lost) - gone} without a connection.",
+                f"{told}: {gone} without a record, {len(lost) - gone} without a connection.",
                 worker=lost[0].name if len(lost) == 1 else "",
                 count=len(lost),
             )
         )
     if seen.waiting and not reading.suspended and not workers["busy"] + workers["idle"]:
-        found.append(SideFinding("no_worker", f"{seen.waiting} job(s) wait and no live worker listens to this queue."))
+        told = counted(seen.waiting, "job waits", "jobs wait")
+        found.append(SideFinding("no_worker", f"{told} and no live worker listens to this queue."))
     return found

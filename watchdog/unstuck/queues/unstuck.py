@@ -31,6 +31,7 @@ from unstuck.model import (
 )
 from unstuck.protocol import keys, scripts
 from unstuck.queue import Limits
+from unstuck.spelling import counted
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -287,10 +288,12 @@ def _pollers(told: Sequence[int], live: int) -> Pollers | None:
 def _findings(told: Mapping[str, Any], live: int) -> list[SideFinding]:
     found = []
     if count := int(told["quarantine"]):
-        found.append(SideFinding("quarantined", f"{count} ids without a usable body are in quarantine", count=count))
+        ids = counted(count, "id without a usable body is", "ids without a usable body are")
+        found.append(SideFinding("quarantined", f"{ids} in quarantine", count=count))
     double = map(text, told["in_two_places"])
     found += [SideFinding("in_two_places", f"job {job} is pending and in flight at once", job=job) for job in double]
     if int(told["pending"]) and not live:
         waiting = int(told["pending"])
-        found.append(SideFinding("no_worker", f"{waiting} jobs wait and no worker is alive", count=waiting))
+        jobs = counted(waiting, "job waits", "jobs wait")
+        found.append(SideFinding("no_worker", f"{jobs} and no worker is alive", count=waiting))
     return found

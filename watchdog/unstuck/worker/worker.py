@@ -19,6 +19,7 @@ from unstuck import __version__
 from unstuck.connections import Connections
 from unstuck.errors import ConfigurationError, ProtocolError, RedisUnavailable, UnstuckError, classify, explain
 from unstuck.protocol import Queue
+from unstuck.spelling import counted
 from unstuck.worker.context import Handler
 from unstuck.worker.control import Control
 from unstuck.worker.handlers import check, name_of, resolve
@@ -213,7 +214,8 @@ class Worker:
             raise UnstuckError("a slot of the worker ended by a fault of unstuck itself: see `slot_died` in the log")
         if unreported:
             raise RedisUnavailable(
-                f"{len(unreported)} running jobs could not be released: {', '.join(unreported[:5])}; the agent will find them"
+                f"{counted(len(unreported), 'running job')} could not be released: {', '.join(unreported[:5])}; "
+                f"the agent will find {'it' if len(unreported) == 1 else 'them'}"
             )
 
     def _let_go(self, running: set[Slot]) -> list[str]:
