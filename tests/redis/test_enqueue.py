@@ -19,6 +19,14 @@ def enqueue(redis_server):
     return lambda *args, **options: run_cli("enqueue", *args, env={"UNSTUCK_REDIS": redis_server.url}, **options)
 
 
+def test_its_help_tells_the_exit_statuses() -> None:
+    told = " ".join(run_cli("enqueue", "--help").stdout.split())
+    assert (
+        "Exit status: 0 the queue has the job, 2 wrong usage, configuration or JSON, 3 Redis not reachable or not usable."
+        in told
+    )
+
+
 def test_it_puts_the_job_and_prints_its_id(own, enqueue):
     ran = enqueue("mail", '{"to": "somebody"}')
     assert ran.code == 0

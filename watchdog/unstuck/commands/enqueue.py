@@ -54,6 +54,8 @@ def command(
 ) -> None:
     """Put a job with the payload JSON into QUEUE and print its id; `-` reads the JSON from standard input.
 
+    Exit status: 0 the queue has the job, 2 wrong usage, configuration or JSON, 3 Redis not reachable or not usable.
+
     \b
     Examples:
       unstuck enqueue mail '{"to": "someone"}' --delay 5m --max-attempts 3
