@@ -33,6 +33,7 @@ from unstuck.model import (
 from unstuck.protocol import keys
 from unstuck.queue import Adapter, Limits
 from unstuck.server import read_server
+from unstuck.spelling import counted
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -189,7 +190,7 @@ class Sweeper:
         self._finished[place] = ended, since
         if now - since < NOTHING_FINISHES_AFTER_SECONDS:
             return snapshot
-        detail = f"{snapshot.running} jobs run, and none has finished for {now - since:.0f} s"
+        detail = f"{counted(snapshot.running, 'job')} in flight, and none has finished for {now - since:.0f} s"
         found = SideFinding("nothing_finishes", detail, count=snapshot.running)
         return replace(snapshot, side_findings=(*snapshot.side_findings, found))
 
