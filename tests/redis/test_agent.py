@@ -21,6 +21,7 @@ from support.redis_server import RedisServer
 from support.waiting import wait_until
 from unstuck.agent import Agent
 from unstuck.config import Settings, load
+from unstuck.duties.scheduling import DutyFailedError
 from unstuck.protocol import Lease, Queue, Terms, keys
 from unstuck_exporters.agency import Role
 
@@ -464,11 +465,7 @@ class TestTroubleOfRedis:
 
         busy_thread = threading.Thread(target=occupy, daemon=True)
         busy_thread.start()
-
-        def told() -> bool:  # whichever falls into it first: a sweep, or the lease, and then a new watch begins
-            return bool(set(gate(agent)[1]) & {"busy", "unreachable"}) or role(agent) is not Role.LEADER
-
-        wait_until(told, 60, "the gate closes, or the lease is lost, because of it")
+        wait_until(lambda: set(gate(agent)[1]) & {"busy", "unreachable"}, 60, "the gate closes because of it")
         noticed.set()
         busy_thread.join(60)
         slow.close()
@@ -477,6 +474,17 @@ class TestTroubleOfRedis:
         wait_until(lambda: "busy" in gate(agent)[1] or gate(agent)[0], 60)
         wait_for_open_gate(agent)
         unharmed(stage, fleet, jobs)
+
+    def test_trouble_that_costs_the_lease_before_a_sweep_falls_into_it_closes_the_gate_too(self, stage: Stage) -> None:
+        agent = stage.agent(start=False)
+        agent._elect()
+        agent._sweep()
+        stage.server.stop()
+        with pytest.raises(DutyFailedError):
+            agent._elect()
+        agent._sweep()
+        assert "unreachable" in gate(agent)[1]
+        agent.stop()
 
     def test_connections_cut_for_everybody_cost_no_worker_a_job(self, busy: Any) -> None:
         """They come back at once, which is sooner than gone_after and confirm_after."""

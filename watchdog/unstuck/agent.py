@@ -190,6 +190,10 @@ class Agent:
         election = self._elections()
         election.doubt()
         if not self._watching():
+            trouble = election.standing.trouble
+            if trouble and self._sweeper is not None:  # the lease fell into it before a sweep did
+                self._sweeper.failed(election.standing.error or TimeoutError(trouble))
+                self.board.gated(self._sweeper.gate.state)
             return
         sweeper = self._sweepers()
         if self._begin.is_set():
