@@ -5,9 +5,10 @@ import re
 import time
 
 import pytest
+import redis
 
 from support.own_queue import LIMITS, NONCE, OTHER, WORKER, OwnQueue
-from unstuck.errors import InvalidName, LeaseLost, Refused
+from unstuck.errors import InvalidName, LeaseLost, ProtocolError, Refused
 from unstuck.protocol import Claim, Lease, Queue, RetryLimits, Terms, keys
 
 
@@ -444,3 +445,45 @@ class TestOrderAndTime:
         assert stats["run_le_1000"] == 1
         assert stats["run_ms"] >= 700
         assert sum(count for name, count in stats.items() if name.startswith("run_le_")) == 1
+
+    @pytest.mark.parametrize("place", ["pending", "scheduled"])
+    def test_the_id_of_a_completed_job_is_dropped_too_and_the_job_stays_done(self, own, place):
+        own.queue.complete(own.held("one"))
+        before = own.job("one")
+        if place == "pending":
+            own.client.rpush(keys.pending("mail"), "one")
+        else:
+            own.client.zadd(keys.scheduled("mail"), {"one": 1})
+        assert isinstance(own.queue.claim(OTHER, "0"), Claim)
+        assert own.job("one") == before
+        own.in_one_place_each()
+        assert "duplicate_dropped" in [event["event"] for event in own.events()]
+
+
+class TestAPartThatIsRefused:
+    def test_a_claim_whose_completion_was_refused_for_damage_leaves_no_job_that_nobody_holds(self, own):
+        lease = own.held("one")
+        own.put("two")
+        own.client.hset(own.key("stats"), "completed", "x")
+        with pytest.raises(ProtocolError, match="completed"):
+            own.queue.complete_and_claim(lease, Terms())
+        assert (own.job("one")["state"], own.job("two")["state"]) == ("active", "pending")
+        own.in_one_place_each()
+
+    def test_a_completion_that_was_cut_off_by_a_missing_right_is_not_answered_as_done_by_its_repetition(self, own):
+        lease = own.held("one")
+        own.put("two")
+        own.client.acl_setuser(
+            "poor", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all", "-unlink"]
+        )
+        with redis.Redis.from_url(
+            f"redis://poor:x@127.0.0.1:{own.client.connection_pool.connection_kwargs['port']}"
+        ) as poor:
+            queue = Queue(poor, "mail")
+            with pytest.raises(redis.ResponseError):
+                queue.complete_and_claim(lease, Terms())
+            with pytest.raises(redis.ResponseError):
+                queue.complete(lease)
+        assert own.job("one")["state"] == "active"
+        assert own.queue.complete(lease) == "completed"
+        assert own.job("one")["state"] == "done"

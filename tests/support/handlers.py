@@ -64,8 +64,8 @@ def spinning(payload: Any, context: Context) -> None:
         tell("began", context)
         while True:
             sum(range(100))
-    except (LeaseLost, Cancelled):  # a reclaim is heard of as a cancel first: the channel is quicker than the heartbeat
-        tell("interrupted", context)
+    except (LeaseLost, Cancelled) as error:
+        tell("interrupted", context, kind=type(error).__name__)
         raise
 
 
@@ -82,6 +82,13 @@ def stubborn(payload: Any, context: Context) -> None:
                 tell("interrupted", context)
                 raise
             swallowed.add(type(error))
+
+
+def naming_files(payload: Any, context: Context) -> None:
+    """Tell the name of a file that is not UTF-8 as progress, at once and with the next heartbeat; then be patient."""
+    for _ in range(2):
+        context.progress("caf\udce9.txt")
+    patient(payload, context)
 
 
 def with_a_child(payload: Any, context: Context) -> None:

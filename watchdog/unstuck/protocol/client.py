@@ -243,10 +243,14 @@ class Queue:
             scripts.Call("claim_job", self._meta, claim),
         ]
         done, taken = scripts.run_many(self.client, calls)
-        for answer in (done, taken):
-            if isinstance(answer, Exception):
-                raise answer
-        return text(done), claimed(self, taken, lease.worker, lease.slot)
+        if isinstance(taken, Exception):
+            raise taken
+        begun = claimed(self, taken, lease.worker, lease.slot)
+        if isinstance(done, Exception):
+            if isinstance(begun, Lease):
+                self.release(begun, "unfinished")  # the caller hears of the other part only
+            raise done
+        return text(done), begun
 
     def _complete_call(self, lease: Lease, version: int | None, op: str | None) -> tuple[Any, ...]:
         return (

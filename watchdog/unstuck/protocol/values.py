@@ -22,9 +22,8 @@ def encode(payload: Any) -> str:
 
 
 def clip(value: str, size: int) -> str:
-    """Text cut to at most `size` bytes of UTF-8, never inside a character."""
-    raw = value.encode("utf-8", "replace")
-    return value if len(raw) <= size else raw[:size].decode("utf-8", "ignore")
+    """Text cut to at most `size` bytes of UTF-8, never inside a character. A lone surrogate becomes `\\udc80`, spelt out."""
+    return value.encode("utf-8", "backslashreplace")[:size].decode("utf-8", "ignore")
 
 
 def jitter_thousandths() -> int:

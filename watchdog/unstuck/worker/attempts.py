@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from unstuck.errors import LeaseLost, classify
+from unstuck.errors import LeaseLost, UnstuckError, classify
 from unstuck.protocol import Lease, Queue
 from unstuck.worker.context import Cancelled, Context
 from unstuck.worker.journal import say
@@ -30,6 +30,15 @@ from unstuck.worker.journal import say
 Phase = Literal["running", "finishing", "lost", "aborted"]
 PROGRESS_EVERY_SECONDS = 1.0
 INTERRUPT_EVERY_SECONDS = 5.0  # what a handler gets for its clean-up before it is interrupted again
+
+
+def may_heal(error: BaseException) -> bool:
+    """Whether asking again can help: it is trouble with Redis or the network, or a refusal that a person can mend.
+
+    Anything else lies in what was to be sent, or in us. RedisClusterException is no RedisError: the module tells.
+    """
+    kinds = type(error).__mro__
+    return isinstance(error, (OSError, UnstuckError)) or any(one.__module__.split(".")[0] == "redis" for one in kinds)
 
 
 class Attempt:
@@ -165,7 +174,7 @@ class Attempt:
             self._raise_in_handler(LeaseLost)
 
     def _raise_in_handler(self, kind: type[Exception]) -> None:
-        """Not twice at once: a reclaim is heard of as a cancel and, with the beat that follows, as a loss."""
+        """Not twice at once: a cancel may be followed by a loss with the very next beat."""
         now = time.monotonic()
         with self._lock:
             if self._interruptible is not None and now - self._interrupted_at >= INTERRUPT_EVERY_SECONDS:

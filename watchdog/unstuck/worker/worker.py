@@ -192,8 +192,7 @@ class Worker:
         if attempt is None or attempt.lease.id != job:
             say(logging.INFO, "cancel_ignored", job=job, worker=self.id, token=token)
             return
-        # A cancel also follows a reclaim: the next heartbeat's answer tells the two apart.
-        attempt.cancel()
+        # It also follows a reclaim; the answer to a heartbeat tells the two apart, and only that is told to the handler.
         self.heart.nudge()
 
     # -- the end ---------------------------------------------------------------------------------------------------

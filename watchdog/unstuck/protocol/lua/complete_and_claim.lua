@@ -107,7 +107,7 @@ local unheard = counters[4]
 local said = '{"id":"' .. id .. '","event":"completed","stamp":' .. stamp .. '}'
 if call('PUBLISH', stem .. 'invalidate', said) == 0 then unheard = format('%d', unheard + 1) end
 call('SETRANGE', stem .. 'stamp', '0', stamp)
-local answer
+local answer, kept
 if next_id then -- before the other one ends: the worker's set never becomes empty in between
   local nth, versioned, by = format('%d', fresh[4] + 1), fresh[7] + 1, ''
   local next_token = nth .. '.' .. nonce
@@ -125,7 +125,7 @@ if next_id then -- before the other one ends: the worker's set never becomes emp
   call('ZADD', running, at, next_id)
   call('SADD', held, next_id)
   call('XADD', events, '*', 'event', 'acquired', 'job', next_id, 'worker', worker, 'token', next_token, 'cause', '')
-  call('HSET', ops, ending, ended .. 'completed', starting, started .. next_id .. ' ' .. next_token .. ' ' .. nth)
+  kept = started .. next_id .. ' ' .. next_token .. ' ' .. nth
   call('HSET', stats, 'completed', format('%d', counters[1] + 1), 'run_ms', format('%d', counters[2] + ran),
     run_bucket, format('%d', counters[3] + 1), 'unheard', unheard, 'started', format('%d', counters[5] + 1),
     'delay_ms', format('%d', counters[6] + delay), delay_bucket, format('%d', counters[7] + 1))
@@ -133,7 +133,6 @@ if next_id then -- before the other one ends: the worker's set never becomes emp
     versioned}
 else
   call('DEL', stem .. 'wake')
-  call('HSET', ops, ending, ended .. 'completed')
   call('HSET', stats, 'completed', format('%d', counters[1] + 1), 'run_ms', format('%d', counters[2] + ran),
     run_bucket, format('%d', counters[3] + 1), 'unheard', unheard)
   answer = {'completed', 'empty', due and format('%d', due) or -1, now}
@@ -147,4 +146,7 @@ call('HSET', job, 'state', 'done', 'version', format('%d', version + 1), 'finish
 call('HDEL', job, 'payload', 'progress')
 if deadline then call('HDEL', job, 'expected_by') end
 call('PEXPIRE', job, result_ttl)
+-- Last, so that nothing that stops a script half way (a right that its user lacks) is ever answered as done.
+if kept then call('HSET', ops, ending, ended .. 'completed', starting, kept)
+else call('HSET', ops, ending, ended .. 'completed') end
 return answer

@@ -7,7 +7,7 @@ local function promote(now, most)
     local job = stem .. 'job:' .. id
     local body = redis.pcall('HMGET', job, 'state', 'payload')
     call('ZREM', stem .. 'scheduled', id)
-    if body.err or not valid(id) or not body[2] or not body[1] then
+    if body.err or not valid(id) or not body[1] or body[1] == 'scheduled' and not body[2] then
       to_quarantine(id, job, body.err and 'wrong type' or 'no body')
     elseif body[1] == 'scheduled' then
       to_pending(id, job, now, 'LPUSH')

@@ -7,6 +7,7 @@ local function read_job(id)
     'ready_at', 'payload', 'expected_ms')
   if body.err then return nil, 'wrong type' end
   if not valid(id) then return nil, 'bad id' end
+  if body[STATE] and body[STATE] ~= 'pending' then return body end -- elsewhere: a completed one has no payload any more
   if not body[STATE] or not body[PAYLOAD] then return nil, 'no body' end
   for i = ATTEMPT, READY_AT do
     body[i] = integer(body[i])
