@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import pytest
 
@@ -19,7 +20,7 @@ from unstuck_exporters.board import Board
 from unstuck_exporters.prometheus import Exporter
 from unstuck_exporters.web.app import App, patience
 from unstuck_exporters.web.scrapes import Scrapes
-from unstuck_exporters.web.server import HttpServer
+from unstuck_exporters.web.server import MOST_WAITING, HttpServer
 
 
 @pytest.fixture
@@ -140,16 +141,55 @@ def test_a_scrape_is_made_anew_once_something_has_changed(server, board):
     wait_until(lambda: b'queue="new"' in ask(server, "/metrics")[2], timeout=2)
 
 
-def test_silent_clients_do_not_keep_others_out(server):
-    host, port = server.address
-    silent = [socket.create_connection((host, port)) for _ in range(10)]
-    try:
+@pytest.mark.parametrize("head", [b"", b"GET /healthz HTTP/1.1\r\nHost: here\r\nX-Ha"], ids=["silent", "half a head"])
+@pytest.mark.parametrize("count", [40, 300])
+def test_clients_that_do_not_say_what_they_want_do_not_keep_others_out(server, head, count):
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(socket.create_connection(server.address)).sendall(head)
         begun = time.monotonic()
         assert ask(server, "/healthz")[0] == 200
-        assert time.monotonic() - begun < 1
-    finally:
-        for one in silent:
-            one.close()
+        assert time.monotonic() - begun < 2
+
+
+def test_the_oldest_of_too_many_silent_clients_is_let_go(server):
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(server.address)) for _ in range(MOST_WAITING + 1)]
+        begun = time.monotonic()
+        silent[0].settimeout(4)
+        assert silent[0].recv(1) == b""
+        assert time.monotonic() - begun < 3, "before its timeout"
+        silent[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")
+        silent[-1].settimeout(4)
+        assert silent[-1].recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_never_ends_its_head_is_let_go(server):
+    with socket.create_connection(server.address, timeout=10) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\n")
+        assert client.recv(1) == b""
+
+
+def test_requests_in_pieces_and_several_in_one_are_answered(server):
+    request = b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n"
+    with socket.create_connection(server.address, timeout=4) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.sendall(request + request[:20])
+        answers = client.makefile("rb")
+        assert _status(answers) == b"HTTP/1.1 200 OK\r\n"
+        for sign in request[20:]:
+            client.sendall(bytes([sign]))
+        assert _status(answers) == b"HTTP/1.1 200 OK\r\n"
+
+
+def _status(answers: BinaryIO) -> bytes:
+    """The first line of the next answer, the rest of which is read as well."""
+    status, length = answers.readline(), 0
+    while (line := answers.readline().lower()) not in (b"\r\n", b""):
+        if line.startswith(b"content-length:"):
+            length = int(line.partition(b":")[2])
+    answers.read(length)
+    return status
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The HTTP server around the application: cheroot, with our own TLS and with errors a person can act on.
 
 Why cheroot, and what it costs beside the others, stands in docs/http.md. What may go wrong: a client that connects and
-says nothing must not keep the others out, so there are more threads than anybody needs, every socket has a timeout, and
-headers and bodies are bounded.
+says nothing, or half of what it wants, must not keep the others out. So a connection waits without a thread until the head
+of its request is there, the oldest of too many gives way, every socket has a timeout, and heads and bodies are bounded.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import selectors
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from cheroot.server import HTTPConnection
 from cheroot.wsgi import Server
 
 from unstuck.errors import ConfigurationError
@@ -22,6 +26,8 @@ from unstuck.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 THREADS: Final = 16
+MOST_WAITING: Final = 256
+"""Connections whose request is not there yet; well below the 1024 files that a process may usually open."""
 _TIMEOUT_SECONDS: Final = 5
 _SHUTDOWN_SECONDS: Final = 1
 _LARGEST_HEAD: Final = 16 * 1024
@@ -29,7 +35,71 @@ _LARGEST_BODY: Final = 16 * 1024
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 — how to reach what listens everywhere
 
 
+class _Connection(HTTPConnection):
+    """A connection whose request may come in pieces."""
+
+    given_up = False
+
+    def gather(self) -> bool | None:
+        """Read what has come, without waiting. True once the whole head is there, or so much that it is too long; False
+        while more is to come; None if nothing more will.
+        """
+        try:
+            self.socket.settimeout(0)
+            while not self._whole():
+                data = self.socket.recv(_LARGEST_HEAD)
+                if not data:
+                    return None
+                # The buffer of Python's own BufferedReader, which cheroot looks into, too.
+                self.rfile._read_buf = self._read() + data
+                self.rfile._read_pos = 0
+            self.socket.settimeout(self.server.timeout)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        except OSError:  # a client that is gone, or speaks no TLS
+            return None
+        return True
+
+    def _read(self) -> bytes:
+        return bytes(self.rfile._read_buf[self.rfile._read_pos :])
+
+    def _whole(self) -> bool:
+        read = self._read()
+        # Lines that end in a bare line feed are refused at once by the thread that reads them.
+        return b"\r\n\r\n" in read or b"\n\n" in read or len(read) > _LARGEST_HEAD
+
+    def give_up(self) -> None:
+        """End it from the other side: the accepting thread finds it ended, and closes it."""
+        self.given_up = True
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+
+
 class _Server(Server):
+    ConnectionClass = _Connection
+    _connections: Any  # cheroot's stubs leave it out
+
+    def process_conn(self, conn: _Connection) -> None:
+        """Give a connection to a thread if its head is there, else wait for more of it."""
+        whole = conn.gather()
+        if whole:
+            super().process_conn(conn)
+        elif whole is None:
+            with contextlib.suppress(OSError):
+                conn.close()
+        else:
+            if conn.last_used is None:
+                conn.last_used = time.time()  # the head must be there before the timeout, however many pieces it has
+                self._make_room()
+            self._connections._selector.register(conn.socket.fileno(), selectors.EVENT_READ, conn)
+
+    def _make_room(self) -> None:
+        """Give up those that have waited longest. Closing them here would take them from under the accepting loop."""
+        known = [conn for _, conn in self._connections._selector.connections if conn is not self]
+        waiting = sorted((conn for conn in known if not conn.given_up), key=lambda conn: conn.last_used)
+        for conn in waiting[: max(0, len(waiting) + 1 - MOST_WAITING)]:
+            conn.give_up()
+
     @staticmethod
     def bind_socket(socket_: socket.socket, bind_addr: Any) -> socket.socket:
         """Bind, and leave no open socket behind if that fails."""

@@ -1,7 +1,7 @@
 """TLS of the HTTP server.
 
 What may go wrong: a client that connects and never finishes its handshake would, with cheroot's own adapter, stop the one
-thread that accepts. So the handshake is left to the thread that serves the connection.
+thread that accepts. So the server makes the handshake as its pieces come, and waits for none of them.
 """
 
 from __future__ import annotations
