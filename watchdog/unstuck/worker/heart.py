@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from unstuck.connections import BEAT_TIMEOUT_SECONDS
 from unstuck.errors import classify, explain
 from unstuck.protocol import Queue, Terms
-from unstuck.worker.attempts import Attempt
+from unstuck.worker.attempts import Attempt, may_heal
 from unstuck.worker.journal import say
 
 RETRY_SECONDS = 1.0  # after a failure, and while the control subscription is missing
@@ -165,17 +165,15 @@ class Heart:
     def _beat_for(self, attempts: Sequence[Attempt], started: float) -> bool:
         progress = {one.lease.id: one.take_progress() for one in attempts}
         try:
-            registered, answers = self.queue.heartbeat(
-                self.worker,
-                [one.lease for one in attempts],
-                record_ttl_ms=self.record_ttl_ms,
-                progress=progress,
-                applied_ms=self._applied_ms(),
-            )
-        except Exception:
-            for attempt in attempts:
-                attempt.put_back(progress[attempt.lease.id])
-            raise
+            registered, answers = self._send(attempts, progress)
+        except Exception as error:
+            if may_heal(error) or not any(progress.values()):
+                for attempt in attempts:
+                    attempt.put_back(progress[attempt.lease.id])
+                raise
+            # What one attempt says of itself must not cost its neighbours their leases.
+            say(logging.WARNING, "progress_dropped", f"cannot be sent: {type(error).__name__}", worker=self.worker)
+            registered, answers = self._send(attempts, {})
         for attempt, answer in zip(attempts, answers, strict=True):
             if answer == "lost":
                 # While its slot is reporting, the report's own answer is the truth: it may just have been accepted.
@@ -185,6 +183,15 @@ class Heart:
             if answer == "cancelled":
                 attempt.cancel()
         return registered
+
+    def _send(self, attempts: Sequence[Attempt], progress: Mapping[str, str]) -> tuple[bool, list[str]]:
+        return self.queue.heartbeat(
+            self.worker,
+            [one.lease for one in attempts],
+            record_ttl_ms=self.record_ttl_ms,
+            progress=progress,
+            applied_ms=self._applied_ms(),
+        )
 
     # -- abort -----------------------------------------------------------------------------------------------------
 

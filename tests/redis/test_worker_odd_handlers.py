@@ -1,0 +1,27 @@
+"""Handlers that do what nobody expects: odd texts, odd exceptions, copies of their own process."""
+
+import pytest
+
+from support.waiting import wait_until
+from support.worker_bench import WorkerBench
+
+
+@pytest.fixture
+def bench(redis_server, processes):
+    return WorkerBench(redis_server, processes)
+
+
+class TestTexts:
+    @pytest.mark.parametrize("isolate", ["thread", "process"])
+    def test_progress_with_a_lone_surrogate_is_stored_spelt_out_and_heartbeats_go_on(self, bench, isolate):
+        process = bench.worker("naming_files", "--concurrency", "2", "--isolate", isolate)
+        bench.put("one")
+        bench.put("two")
+        bench.heard("began", count=2)
+        wait_until(lambda: bench.job("one").get("progress") == "caf\\udce9.txt", why="its progress is stored")
+        before = bench.job("two")["heartbeat_at"]
+        wait_until(lambda: bench.job("two")["heartbeat_at"] > before, why="its neighbour is renewed")
+        for job in ("one", "two"):
+            bench.go(job)
+            bench.until_state(job, "done")
+        assert "heartbeat_failed" not in process.output
