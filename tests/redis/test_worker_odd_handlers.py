@@ -25,3 +25,11 @@ class TestTexts:
             bench.go(job)
             bench.until_state(job, "done")
         assert "heartbeat_failed" not in process.output
+
+    @pytest.mark.parametrize("isolate", ["thread", "process"])
+    def test_an_exception_text_with_a_lone_surrogate_fails_the_attempt_and_the_slot_goes_on(self, bench, isolate):
+        bench.worker("failing_oddly", "--isolate", isolate)
+        for job in ("one", "two"):
+            bench.put(job)
+            body = bench.until_state(job, "scheduled")
+            assert body["error"].startswith("ValueError: no such file: caf\\udce9.txt\n")

@@ -103,6 +103,10 @@ def failing(payload: Any, context: Context) -> None:
     raise ValueError("no such recipient")
 
 
+def failing_oddly(payload: Any, context: Context) -> None:
+    raise ValueError("no such file: caf\udce9.txt")
+
+
 def hopeless(payload: Any, context: Context) -> None:
     raise PermanentFailure("never")
 

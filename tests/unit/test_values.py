@@ -2,7 +2,8 @@
 
 import pytest
 
-from unstuck.protocol.values import clip
+from unstuck.errors import Refused
+from unstuck.protocol.values import clip, encode
 
 LONE = "caf\udce9.txt"  # a file name in Latin-1, as os.listdir gives it
 
@@ -32,3 +33,15 @@ def test_a_text_of_a_class_of_its_own_becomes_plain():
             return 0
 
     assert type(clip(Odd("text"), 10)) is str
+
+
+def test_a_payload_with_a_lone_surrogate_is_refused_with_a_sentence_that_does_not_quote_the_rest():
+    with pytest.raises(
+        Refused, match=r"the lone surrogate '\\udce9', which UTF-8 cannot hold; decode the bytes"
+    ) as refusal:
+        encode({"file": LONE})
+    assert "caf" not in str(refusal.value)
+
+
+def test_a_payload_keeps_every_character_of_unicode():
+    assert encode({"to": "caf\u00e9 \U0001f600"}) == '{"to":"caf\u00e9 \U0001f600"}'

@@ -14,11 +14,22 @@ MAX_ERROR_BYTES = 4_096
 
 
 def encode(payload: Any) -> str:
-    """A payload as compact JSON text. Raises `Refused` where JSON cannot hold it (NaN and infinities included)."""
+    """A payload as compact JSON text. Raises `Refused` where JSON cannot hold it (NaN and infinities included).
+
+    A lone surrogate is refused, too: it is no character, and UTF-8 has no form for it.
+    """
     try:
-        return json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        whole = json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        whole.encode()
+    except UnicodeEncodeError as bad:
+        lone = ascii(bad.object[bad.start])
+        raise Refused(
+            f"payload holds the lone surrogate {lone}, which UTF-8 cannot hold; decode the bytes it came from, "
+            "as a file name's, with their right encoding"
+        ) from None
     except (TypeError, ValueError) as bad:
         raise Refused(f"payload is not JSON: {bad}; use objects, lists, strings, numbers, true, false, null") from bad
+    return whole
 
 
 def clip(value: str, size: int) -> str:

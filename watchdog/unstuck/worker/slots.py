@@ -2,7 +2,8 @@
 
 What may go wrong: a reply is lost after the script ran. Every claim keeps its operation id until it is answered, so the
 same job comes back instead of a second one; every ending is reported until it is answered, across any outage, while the
-heartbeat goes on. A handler that had ended before its lease was lost is answered by the script, not by a guess.
+heartbeat goes on. A handler that had ended before its lease was lost is answered by the script, not by a guess. An ending
+that no asking again can report makes the attempt a failed one: it must not hold its slot for ever.
 """
 
 from __future__ import annotations
@@ -19,19 +20,28 @@ from unstuck.errors import classify, explain
 from unstuck.protocol import Claim, Lease, Queue, Terms
 from unstuck.protocol.scripts import operation
 from unstuck.protocol.values import jitter_thousandths
-from unstuck.worker.attempts import Attempt
+from unstuck.worker.attempts import Attempt, may_heal
 from unstuck.worker.heart import Heart
 from unstuck.worker.isolation import Runner
 from unstuck.worker.journal import log, say
-from unstuck.worker.outcomes import Outcome
+from unstuck.worker.outcomes import Outcome, describe
 from unstuck.worker.waiting import Waiter
 
 T = TypeVar("T")
 LONGEST_PAUSE_SECONDS = 5.0
+TRIES_OF_A_FAULT = 3  # of an error that cannot heal: a torn connection may look like one, once
 
 
 class LetGo(Exception):
     """The worker was told to let go of everything: stop reporting."""
+
+
+class Unreportable(Exception):
+    """What was to be reported cannot be sent, for a reason that is no trouble of Redis."""
+
+    def __init__(self, fault: Exception) -> None:
+        super().__init__()
+        self.fault = fault
 
 
 @dataclass(slots=True)
@@ -166,8 +176,24 @@ class Slot(threading.Thread):
                 answer = self._report(attempt, lambda: self._fail(lease, outcome))
             self._note(attempt, answer, outcome)
             return None
+        except Unreportable as error:
+            self._fail_instead(attempt, outcome, error.fault)
+            return None
         finally:
             self._forget(attempt)
+
+    def _fail_instead(self, attempt: Attempt, outcome: Outcome, fault: Exception) -> None:
+        """The ending cannot be reported: report that. If not even this goes through, the agent will find the job."""
+        text = f"its ending ({outcome.kind}) could not be reported: {describe(fault)}"
+        say(logging.ERROR, "unreportable", text.splitlines()[0], slot=self.slot, **attempt.names)
+        failed = Outcome("failed", text, "report")
+        try:
+            answer = self._report(attempt, lambda: self._fail(attempt.lease, failed))
+        except Unreportable as error:
+            sentence = f"the agent will find the job: {describe(error.fault)}".splitlines()[0]
+            say(logging.ERROR, "left_behind", sentence, slot=self.slot, **attempt.names)
+            return
+        self._note(attempt, answer, failed)
 
     def _fail(self, lease: Lease, outcome: Outcome) -> str:
         queue = self.shared.queue
@@ -211,14 +237,17 @@ class Slot(threading.Thread):
     # -- reporting -------------------------------------------------------------------------------------------------
 
     def _report(self, attempt: Attempt, ask: Callable[[], T]) -> T:
-        """Ask until answered. Every ending carries an operation id, so asking again is safe."""
-        pause = 0.1
+        """Ask until answered. Every ending carries an operation id, so asking again is safe. Raises Unreportable."""
+        pause, faults = 0.1, 0
         while True:
             if self.shared.letting_go.is_set():
                 raise LetGo
             try:
                 return ask()
-            except Exception as error:  # noqa: BLE001  reported until it is answered
+            except Exception as error:
+                faults += not may_heal(error)
+                if faults >= TRIES_OF_A_FAULT:
+                    raise Unreportable(error) from error
                 self._complain("report_failed", error, first=pause == 0.1, attempt=attempt)
                 self.shared.letting_go.wait(pause * jitter_thousandths() / 1000)
                 pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
