@@ -33,3 +33,13 @@ class TestTexts:
             bench.put(job)
             body = bench.until_state(job, "scheduled")
             assert body["error"].startswith("ValueError: no such file: caf\\udce9.txt\n")
+
+    @pytest.mark.parametrize("isolate", ["thread", "process"])
+    def test_an_exception_that_has_no_text_fails_its_attempt_under_the_name_of_its_type(self, bench, isolate):
+        process = bench.worker("failing_without_words", "--isolate", isolate)
+        for job in ("one", "two"):
+            bench.put(job)
+            body = bench.until_state(job, "scheduled")
+            assert body["error"].startswith("Speechless\n")
+            assert "in failing_without_words" in body["error"]
+        assert process.returncode is None

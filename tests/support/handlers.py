@@ -107,6 +107,17 @@ def failing_oddly(payload: Any, context: Context) -> None:
     raise ValueError("no such file: caf\udce9.txt")
 
 
+class Speechless(Exception):
+    """Asking it what went wrong goes wrong."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def failing_without_words(payload: Any, context: Context) -> None:
+    raise Speechless
+
+
 def hopeless(payload: Any, context: Context) -> None:
     raise PermanentFailure("never")
 

@@ -31,7 +31,15 @@ def describe(error: BaseException) -> str:
     """Type, message and the last frames of an exception; no source lines and no local values."""
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
     places = [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
-    return "\n".join([f"{type(error).__name__}: {error}", *places])
+    return "\n".join([named(error), *places])
+
+
+def named(error: BaseException) -> str:
+    """Type and message of an exception; the type alone where asking for the message raises: it may be anybody's code."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001  whatever it raises, the type is said
+        return type(error).__name__
 
 
 def decode(text: str) -> Any:
