@@ -35,6 +35,13 @@ class TestCheck:
         run_cli("check", "--redis", redis_server.url)
         assert redis_client.dbsize() == 0
 
+    def test_an_entry_for_a_system_without_an_adapter_is_told_of(self, redis_server, tmp_path):
+        path = tmp_path / "unstuck.yaml"
+        path.write_text("queues:\n  - {backend: celery, queue: mails, mode: reclaim}\n")
+        ran = run_cli("check", "--config", str(path), "--redis", redis_server.url, "--json", "--fail-on", "warning")
+        assert (ran.code, checks(ran)["configuration"]["status"]) == (1, "warning")
+        assert "celery/mails" in checks(ran)["configuration"]["detail"]
+
     def test_the_lines_are_aligned_and_say_what_to_mend(self, make_redis):
         server = make_redis(maxmemory="100mb", maxmemory_policy="volatile-lru")
         ran = run_cli("check", "--redis", server.url)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from unstuck.queues.rq import RQAdapter
 from unstuck.queues.unstuck import UnstuckAdapter
@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 
     from unstuck.config import Settings
     from unstuck.queue import Adapter
+
+
+WATCHED: Final = (UnstuckAdapter.backend, RQAdapter.backend)
+"""The systems that there is an adapter for."""
+
+
+def unwatched(settings: Settings) -> list[str]:
+    """The entries of `queues`, as BACKEND/QUEUE, whose system no adapter reads: they are accepted and have no effect."""
+    return [f"{rule.backend}/{rule.queue}" for rule in settings.queues if rule.backend not in WATCHED]
 
 
 def adapters_for(settings: Settings, reading: Redis, scripting: Redis) -> list[Adapter]:

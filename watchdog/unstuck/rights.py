@@ -88,6 +88,34 @@ WORKING: Final[Commands] = (
 )
 """For the reference worker and for enqueueing (beside the above)."""
 
+BY_SCRIPTS: Final[Commands] = (
+    ("HEXISTS", _Q + "job:x", "state"),
+    ("HSET", _Q + "job:x", "state", "x"),
+    ("HDEL", _Q + "job:x", "payload"),
+    ("PEXPIRE", _Q + "job:x", "1"),
+    ("HINCRBY", _Q + "stats", "completed", "1"),
+    ("SET", _Q + "lock:x", "x"),
+    ("UNLINK", _Q + "lock:x"),
+    ("SETRANGE", _Q + "stamp", "0", "x"),
+    ("ZADD", _Q + "active", "0", "x"),
+    ("ZREM", _Q + "active", "x"),
+    ("SADD", _Q + "held:x", "x"),
+    ("SREM", _Q + "held:x", "x"),
+    ("LPUSH", _Q + "pending", "x"),
+    ("RPUSH", _Q + "pending", "x"),
+    ("RPOP", _Q + "pending"),
+    ("LTRIM", _Q + "wake", "0", "999"),
+    ("DEL", _Q + "wake"),
+    ("XADD", _Q + "events", "*", "event", "x"),
+    ("PUBLISH", _Q + "invalidate", "x"),
+)
+"""What the scripts call for a worker. Redis checks each command as it comes, and a script that is stopped half way stays so."""
+
+
+def of_queue(commands: Commands, stem: str) -> Commands:
+    """The same commands on the keys of one queue, of which `stem` is the beginning."""
+    return tuple(tuple(word.replace(_Q, stem) for word in command) for command in commands)
+
 
 def missing_rights(client: Redis, commands: Commands) -> list[str]:
     """Those of the commands that the user of this connection may not call, each with the key it was asked for.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import click
 
+from unstuck.adapters import WATCHED, unwatched
 from unstuck.checkup import FAILURES, Result, examine
 from unstuck.commands.options import json_option, settings_options
 from unstuck.config import Settings
@@ -61,7 +62,11 @@ def _configuration(settings: Settings) -> Result:
     parts = [f"{len(given)} set, the rest at their defaults" if given else "all defaults"]
     if settings.queues:
         parts.append(f"{counted(len(settings.queues), 'entry', 'entries')} in queues")
-    return Result("configuration", "ok", f"{', '.join(parts)}; mode {settings.mode.value}; digest {settings.digest}")
+    said = f"{', '.join(parts)}; mode {settings.mode.value}; digest {settings.digest}"
+    if deaf := unwatched(settings):
+        said = f"{said}; no effect yet: {', '.join(deaf)}"
+        return Result("configuration", "warning", said, f"there are adapters for {' and '.join(WATCHED)} only")
+    return Result("configuration", "ok", said)
 
 
 class _Report:

@@ -8,10 +8,12 @@ import threading
 
 import click
 
+from unstuck.adapters import unwatched
 from unstuck.agent import Agent
 from unstuck.commands.options import settings_options
 from unstuck.config import Settings
 from unstuck.logs import configure, say
+from unstuck.model import Mode
 from unstuck.serving import http_server
 
 log = logging.getLogger("unstuck.run")
@@ -50,7 +52,12 @@ def command(settings: Settings) -> int:
     server = http_server(settings.http, agent.board)
     server.start()
     redis = agent.connections.describe()
-    say(log, logging.INFO, "agent_started", redis=redis, mode=settings.mode.value, metrics=f"{server.url}/metrics")
+    reclaimed = ",".join(f"{rule.backend}/{rule.queue}" for rule in settings.queues if rule.settings.mode is Mode.RECLAIM)
+    also = {"reclaims": reclaimed} if reclaimed else {}
+    where = f"{server.url}/metrics"
+    say(log, logging.INFO, "agent_started", redis=redis, mode=settings.mode.value, metrics=where, **also)
+    for entry in unwatched(settings):
+        say(log, logging.WARNING, "no_adapter", entry=entry, detail="it has no effect: no adapter for its system yet")
     agent.start()
     # Not for ever: a signal that the kernel gives to another thread, as it does while the main one is just being thawed,
     # is handled when the main thread next comes by.

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from unstuck import __version__
 from unstuck.connections import Connections
 from unstuck.errors import ConfigurationError, ProtocolError, RedisUnavailable, UnstuckError, classify, explain
-from unstuck.protocol import Queue
+from unstuck.protocol import Queue, keys
+from unstuck.rights import BY_SCRIPTS, missing_rights, of_queue
 from unstuck.spelling import counted
 from unstuck.worker.context import Handler
 from unstuck.worker.control import Control
@@ -135,7 +136,7 @@ class Worker:
     # -- the beginning ---------------------------------------------------------------------------------------------
 
     def _enter(self) -> bool:
-        """Register, however long Redis takes to come; False if stopped before."""
+        """Register, however long Redis takes to come; False if stopped before. Raises where rights are missing."""
         pause = 0.1
         while (published := self._register(first=pause == 0.1)) is None:
             try:
@@ -152,12 +153,27 @@ class Worker:
             self.heart.record_ttl_ms = published
         return True
 
+    def _must_be_allowed(self) -> None:
+        """Ask before the first claim: a script that lacks a right in its middle would leave half of its work."""
+        commands = of_queue(BY_SCRIPTS, keys.stem(self.queue.name))
+        try:
+            missing = missing_rights(self.connections.scripting(), commands)
+        except Exception as error:
+            if classify(error) not in ("noperm", "other"):
+                raise
+            say(logging.DEBUG, "rights_unknown", str(error), queue=self.queue.name, worker=self.id)  # no right to EVAL
+            return
+        if missing:
+            lacking, mend = ", ".join(missing), "`unstuck acl worker` prints the ACL line that is needed"
+            raise RedisUnavailable(f"the user at {self.connections.describe()} may not call {lacking}; {mend}")
+
     def _register(self, *, first: bool) -> int | None:
         """The published stuck_after in ms (0: none); None while Redis is away. Raises what waiting cannot mend."""
         ttl = self.heart.record_ttl_ms
         try:
+            self._must_be_allowed()
             return self.queue.register(self.id, control=False, record_ttl_ms=ttl, record=self.record())
-        except ProtocolError:
+        except (ProtocolError, RedisUnavailable):
             raise
         except Exception as error:
             kind, known = classify(error), explain(error, self.connections.describe())
