@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.cli import run_cli
+from support.own_queue import OwnQueue
 from support.ports import free_port
 from support.processes import Process, Processes
 from support.redis_server import RedisServer
@@ -70,6 +71,10 @@ def refusals(server: RedisServer) -> list[str]:
     return [
         f"{one['reason']} {one['object']} ({one['context']})" for one in entries if "setinfo" not in str(one["object"])
     ]
+
+
+def waiting_for_events(server: RedisServer) -> bool:
+    return any(one["cmd"] == "xread" for one in server.client().client_list())
 
 
 def agent(processes: Processes, url: str, folder: Path, mode: str) -> Process:
@@ -168,6 +173,38 @@ class TestEachUserDoesItsJob:
             server.client().execute_command("ACL", "DRYRUN", "unstuck-reclaim", "LPUSH", "rq:queue:jobs", "x") != "OK"
         )
         assert without.startswith("redis://unstuck-reclaim:")
+
+    @pytest.mark.parametrize("way", ["inspect", "observe", "reclaim"])
+    def test_who_may_look_reads_the_audit_and_the_dead_letters_as_well(self, server, processes, way):
+        OwnQueue(server.client()).bury("first")
+        url = user(server, way)
+        for words in (("events", "mail"), ("dead", "list", "mail"), ("dead", "show", "mail", "first")):
+            ran = run_cli(*words, "--json", "--redis", url)
+            assert ran.code == 0, ran.stderr
+            assert "first" in ran.stdout
+        assert "no job 'second'" in run_cli("dead", "show", "mail", "second", "--redis", url).stderr
+        for words in (("events", "mail", "--follow"), ("events", "mail", "--follow", "--count", "0")):
+            following = processes.unstuck(*words, "--redis", url)
+            wait_until(lambda: waiting_for_events(server), 60, "it to follow")
+            server.client().xadd("unstuck:{mail}:events", {"event": "heard"})
+            following.wait_for_output("heard", timeout=60)
+            following.terminate()
+            following.wait(20)
+            wait_until(lambda: not waiting_for_events(server), 20, "its connection to be gone")
+        assert refusals(server) == []
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_each_user_passes_the_check(self, server, way):
+        ran = run_cli("check", "--json", "--redis", user(server, way))
+        assert ran.code == 0, ran.stdout
+        rights = next(one for one in ran.json()["checks"] if one["check"] == "rights")
+        assert rights["status"] == ("warning" if way == "inspect" else "ok"), rights
+
+    def test_a_worker_that_lacks_a_right_or_shall_reclaim_does_not_pass(self, server):
+        url = user(server, "worker")
+        assert run_cli("check", "--mode", "reclaim", "--redis", url).code == 3
+        server.client().execute_command("ACL", "SETUSER", "unstuck-worker", "-rpop")
+        assert run_cli("check", "--redis", url).code == 3
 
     def test_worker_takes_runs_fails_and_finishes_jobs(self, server, processes):
         url = user(server, "worker")

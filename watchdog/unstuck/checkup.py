@@ -14,6 +14,7 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from unstuck.connections import text
 from unstuck.errors import classify, explain
+from unstuck.grants import asked_by
 from unstuck.model import Mode
 from unstuck.rights import LEADING, READING, RECLAIMING, WORKING, missing_rights
 
@@ -119,13 +120,16 @@ def _rights(client: Redis, settings: Settings) -> Iterator[Result]:
         leading = missing_rights(client, LEADING)
         reclaiming = missing_rights(client, RECLAIMING)
         working = missing_rights(client, WORKING)
+        works = bool(reading) and not missing_rights(client, asked_by("worker"))
     except FAILURES as error:
         if classify(error) != "noperm":
             raise
         yield Result("rights", "error", "the user may not call EVAL, which everything needs", mend)
         return
     reclaims = settings.mode is Mode.RECLAIM or any(rule.settings.mode is Mode.RECLAIM for rule in settings.queues)
-    if reading:
+    if works and not reclaims:
+        yield Result("rights", "ok", f"enough to work and to enqueue; missing to observe: {_listed(reading)}")
+    elif reading:
         yield Result("rights", "error", f"missing to observe: {_listed(reading)}", mend)
     elif reclaims and (leading or reclaiming):
         yield Result("rights", "error", f"missing to reclaim: {_listed([*leading, *reclaiming])}", mend)

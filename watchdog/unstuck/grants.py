@@ -1,8 +1,9 @@
 """The least rights that each way of using unstuck needs, as rules of Redis' ACL.
 
 Built on :mod:`unstuck.rights`, which says what is asked of Redis, so that a user made by ``unstuck acl`` passes
-``unstuck check``. What may go wrong: a command that a script calls is checked against the caller's rights at that moment,
-in the middle of the script. So every line is tested on a real server by the user really doing the job.
+``unstuck check`` (that of a worker unless the settings ask for mode reclaim). What may go wrong: a command that a script
+calls is checked against the caller's rights at that moment, in the middle of the script. So every line is tested on a real
+server by the user really doing the job.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from unstuck.rights import LEADING, READING, RECLAIMING, WORKING, Commands
 Way = Literal["inspect", "observe", "reclaim", "worker"]
 WAYS: Final[tuple[Way, ...]] = ("inspect", "observe", "reclaim", "worker")
 MEANINGS: Final[dict[Way, str]] = {
-    "inspect": "look: unstuck inspect, sweep, check",
+    "inspect": "look: unstuck inspect, sweep, check, top, events, dead list and show",
     "observe": "the agent in mode observe: it leads and publishes, and writes only keys of its own prefix",
     "reclaim": "the agent in mode reclaim",
     "worker": "the reference worker, and enqueueing",
@@ -28,7 +29,7 @@ FOREIGN_KEYS: Final[dict[str, tuple[str, ...]]] = {"rq": ("rq:*",)}
 
 # What redis-py and our scripts ask beside the commands that `unstuck.rights` tries, by what they are asked for.
 _CONNECTING: Final = "eval client|setname select"
-_LOOKING: Final = "dbsize lpos pubsub|numsub client|list"
+_LOOKING: Final = "dbsize lpos pubsub|numsub client|list xread xrevrange zrevrange"
 _LEADING: Final = "hdel rpush sadd scan scard hscan unlink zadd"
 _FOREIGN_RECLAIMING: Final[dict[str, str]] = {"rq": "expire persist watch unwatch multi exec script|load"}
 _WORKING: Final = """
@@ -80,6 +81,12 @@ def grant(way: Way, backends: Sequence[str] = (), patterns: Sequence[str] = ()) 
         for name in backends:
             commands |= set(_FOREIGN_RECLAIMING[name].split())
     return Grant(_sorted(commands), (own, *foreign, *extra), (_OWN,))
+
+
+def asked_by(way: Way) -> Commands:
+    """Of all that :mod:`unstuck.rights` can try, what the user of this way has."""
+    granted = set(grant(way).commands)
+    return tuple(one for one in (*READING, *LEADING, *RECLAIMING, *WORKING) if _words((one,)) <= granted)
 
 
 def _sorted(commands: set[str]) -> tuple[str, ...]:
