@@ -55,6 +55,13 @@ def test_lines_from_standard_input_are_one_job_each(own, enqueue):
     assert {own.job(job["id"])["max_attempts"] for job in made["jobs"]} == {"2"}
 
 
+def test_only_a_line_feed_ends_a_line(own, enqueue):
+    ran = enqueue("mail", "-", "--lines", "--json", stdin='"a\u2028b"\r\n"c\x85d\u2029e"\n')
+    assert ran.code == 0, ran.stderr
+    payloads = [json.loads(own.job(job["id"])["payload"]) for job in ran.json()["jobs"]]
+    assert payloads == ["a\u2028b", "c\x85d\u2029e"]
+
+
 def test_one_job_from_standard_input_may_have_many_lines(own, enqueue):
     ran = enqueue("mail", "-", "--json", stdin='{\n "n": 1\n}\n')
     assert ran.json()["created"] is True

@@ -97,8 +97,11 @@ def command(
 
 
 def _each_line(text: str) -> Iterator[Any]:
-    """The payloads of all lines; none is enqueued unless every one can be read. Empty lines are passed over."""
-    for number, line in enumerate(text.splitlines(), 1):
+    """The payloads of all lines; none is enqueued unless every one can be read. Empty lines are passed over.
+
+    Only a line feed ends a line: a text in JSON may hold U+2028, U+0085 and others at which `splitlines` would cut.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield _decoded(line, f"line {number}")
 
