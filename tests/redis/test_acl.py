@@ -17,7 +17,8 @@ from support.waiting import wait_until
 from unstuck.adapters import adapters_for
 from unstuck.config import Settings
 from unstuck.grants import FOREIGN_KEYS, WAYS, grant
-from unstuck.protocol import Queue
+from unstuck.protocol import Queue, scripts
+from unstuck.rights import BY_SCRIPTS, READING
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOCOL = ROOT / "watchdog/unstuck/protocol/lua"
@@ -206,6 +207,15 @@ class TestEachUserDoesItsJob:
         server.client().execute_command("ACL", "SETUSER", "unstuck-worker", "-rpop")
         assert run_cli("check", "--redis", url).code == 3
 
+    @pytest.mark.parametrize("lacking", ["unlink", "setrange", "pexpire"])
+    def test_a_worker_that_lacks_a_right_of_its_scripts_says_so_and_takes_nothing(self, server, processes, lacking):
+        url = user(server, "worker")
+        server.client().execute_command("ACL", "SETUSER", url.split("//")[1].split(":")[0], f"-{lacking}")
+        started = worker(processes, server, url)
+        assert started.wait(30) == 3
+        assert f"may not call {lacking.upper()} unstuck:" in started.stderr
+        assert "unstuck acl worker" in started.stderr
+
     def test_worker_takes_runs_fails_and_finishes_jobs(self, server, processes):
         url = user(server, "worker")
         job = run_cli("enqueue", "mail", "{}", "--redis", url)
@@ -306,3 +316,19 @@ class TestTheLinesFitTheScripts:
         scripts = (ROOT / "watchdog/unstuck/queues/lua").glob("*_rq.lua")
         wanted = set().union(*(commands_of(path.read_text()) for path in scripts))
         assert wanted - set(grant("reclaim", ["rq"]).commands) == set()
+
+
+def test_what_the_scripts_write_for_a_worker_is_asked_for_before_it_begins():
+    read = {command[0] for command in READING}
+    asked = {command[0] for command in (*READING, *BY_SCRIPTS)}
+    for name in (
+        "claim_job",
+        "complete_job",
+        "complete_and_claim",
+        "fail_job",
+        "release_job",
+        "heartbeat_jobs",
+        "register_worker",
+    ):
+        called = set(re.findall(r"call\('([A-Z]+)'", scripts.script(name).text))
+        assert called - read <= asked, f"{name} also calls {sorted(called - asked)}"
