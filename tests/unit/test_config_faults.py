@@ -213,6 +213,22 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
         load(tmp_path / "big")
 
 
+def test_a_document_without_a_bottom_is_refused_where_it_gets_too_deep(faults):
+    too_deep = "is nested more than 50 levels deep; no setting lies that deep; remove it"
+    assert faults("a: " + "[" * 3000 + "]" * 3000) == [f"u.yaml:1:53: {too_deep}"]
+    assert faults("".join(f"{' ' * n}a:\n" for n in range(300))) == [f"u.yaml:50:50: {too_deep}"]
+    chained = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 400))
+    assert faults(chained) == [f"u.yaml:1:10: {too_deep}"]
+
+
+def test_aliases_that_stand_for_millions_of_values_are_refused(faults):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 9)]
+    (fault,) = faults("\n".join(lines))
+    assert "holds more than 50,000 values, those of its aliases counted; write out what its aliases" in fault
+    assert fault.startswith("u.yaml:")
+
+
 def test_a_password_file_that_cannot_be_used_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match=r"UNSTUCK_REDIS_PASSWORD_FILE.*cannot be read"):
         load(None, {"UNSTUCK_REDIS_PASSWORD_FILE": str(tmp_path / "absent")})

@@ -15,6 +15,9 @@ import yaml
 from unstuck.errors import ConfigurationError, Problem
 
 MAX_BYTES = 1_000_000
+MAX_DEPTH = 50
+MAX_VALUES = 50_000
+"""Values of a document with its aliases written out: a few lines of aliases of aliases can stand for millions."""
 _SCALARS = ("str", "int", "float", "bool", "null", "timestamp")
 
 
@@ -46,6 +49,26 @@ class Node:
 EMPTY = Node({}, "default")
 
 
+class _TooDeep(yaml.MarkedYAMLError):
+    """The document is nested deeper than anybody needs; following it would use up the stack."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's reader, which stops at a depth instead of at the end of the stack."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.depth == MAX_DEPTH:
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's stubs
+            raise _TooDeep(problem_mark=event.start_mark)
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+
 def read(path: Path) -> Node:
     """The file as a tree; ConfigurationError with line and column if it cannot be read or is no such document."""
     name = str(path)
@@ -71,7 +94,11 @@ def read(path: Path) -> Node:
 def parse(text: str, name: str) -> Node:
     """The text as a tree; ``name`` stands in front of the line numbers."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_Loader)
+    except _TooDeep as error:
+        mark = error.problem_mark
+        place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
+        raise ConfigurationError([_too_deep(place)]) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
@@ -91,6 +118,10 @@ def parse(text: str, name: str) -> Node:
     return made if isinstance(made.value, dict) else Node({}, name)
 
 
+def _too_deep(place: str) -> Problem:
+    return Problem(place, "", f"is nested more than {MAX_DEPTH} levels deep", "no setting lies that deep; remove it")
+
+
 class _Reader:
     """Turns PyYAML's nodes into ours."""
 
@@ -98,6 +129,7 @@ class _Reader:
         self.name = name
         self.problems = problems
         self.scalars = yaml.SafeLoader("")
+        self.values = 0
 
     def read(self, node: yaml.Node, path: str, above: tuple[int, ...], place: str = "") -> Node:
         """One node; ``place`` is that of its key, where it has one."""
@@ -105,6 +137,12 @@ class _Reader:
         if id(node) in above:
             self.problems.append(Problem(place, path, "an alias contains itself", "write the values out"))
             return Node(None, place)
+        self.values += 1
+        if self.values > MAX_VALUES:
+            fault = f"holds more than {MAX_VALUES:,} values, those of its aliases counted"
+            raise ConfigurationError([Problem(place, "", fault, "write out what its aliases (*name) stand for")])
+        if len(above) == MAX_DEPTH:  # through aliases: each may stand for something deep
+            raise ConfigurationError([_too_deep(place)])
         above = (*above, id(node))
         if isinstance(node, yaml.MappingNode):
             return Node(self._mapping(node, path, above), place)
