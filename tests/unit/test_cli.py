@@ -1,7 +1,11 @@
 """The command line: errors are one line and an exit status, commands are loaded when used."""
 
 import json
+import os
 import pkgutil
+import shlex
+import subprocess
+import sys
 
 import click
 import pytest
@@ -10,6 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 import unstuck.commands
 from support.cli import run_cli
+from support.processes import child_env
 from unstuck.cli import COMMANDS, main
 from unstuck.commands.options import settings_options
 from unstuck.errors import LeaseLost, RedisUnavailable
@@ -129,3 +134,56 @@ def test_check_lists_every_fault_of_a_file_and_ends_with_2(tmp_path):
     assert [entry["status"] for entry in as_json.json()["checks"]] == ["error", "error"]
     assert as_json.stderr == ""
     json.dumps(as_json.json())
+
+
+def run_with_output(words, redirection, **env):
+    """Run a command as a shell does, with its standard output sent elsewhere; buffered, as for people."""
+    command = f"exec {shlex.quote(sys.executable)} -m unstuck {words} {redirection}"
+    env = {**child_env(), "PYTHONUNBUFFERED": "", **env}
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, check=False, env=env, timeout=60)
+    return ran.returncode, ran.stdout, ran.stderr.decode()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ["schema", "--version", "check --json --config /nowhere", "dashboards --help"])
+def test_an_output_that_cannot_be_written_is_one_sentence(words, unbuffered):
+    code, _, said = run_with_output(words, "> /dev/full", PYTHONUNBUFFERED=unbuffered)
+    assert (code, said) == (
+        2,
+        "unstuck: the output could not be written (No space left on device); make room or send it elsewhere\n",
+    )
+    code, _, said = run_with_output(words, ">&-", PYTHONUNBUFFERED=unbuffered)
+    assert (code, said) == (2, "unstuck: standard output is closed; send it to a file or to /dev/null\n")
+
+
+def test_a_closed_standard_error_changes_no_exit_status():
+    code, out, _ = run_with_output("check --redis redis://127.0.0.1:1", "2>&-")
+    assert code == 3
+    assert "configuration" in out.decode()
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault():
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "unstuck", "schema"],
+            check=False,
+            stdout=write,
+            stderr=subprocess.PIPE,
+            env={**child_env(), "PYTHONUNBUFFERED": ""},
+            timeout=60,
+        )
+    finally:
+        os.close(write)
+    assert (ran.returncode, ran.stderr) == (1, b"")
+
+
+def test_a_sign_that_the_outputs_encoding_lacks_becomes_a_question_mark():
+    code, out, said = run_with_output("dead --help", "", PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
+    assert (code, said) == (0, "")
+    assert out
+    code, out, said = run_with_output("check --redis redis://127.0.0.1:1", "", PYTHONIOENCODING="latin-1")
+    assert code == 3
+    assert out.startswith(b"? configuration ")
+    assert "Traceback" not in said

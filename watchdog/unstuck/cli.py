@@ -2,20 +2,25 @@
 
 Every error of unstuck ends as one line on standard error, ``unstuck: …``, and the exit status of the contract: 0 fine,
 1 findings (only where asked for), 2 wrong usage or configuration, 3 Redis not reachable or not usable, 130 after Ctrl-C.
+What may go wrong: standard output may be closed, full, or speak an encoding that lacks our signs.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
+import io
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import click
 
 from unstuck import __version__
-from unstuck.errors import UnstuckError, explain
+from unstuck.errors import UnstuckError, UsageError, explain
 from unstuck.spelling import did_you_mean
 
 COMMANDS: Final = {
@@ -71,8 +76,12 @@ class Commands(click.Group):
         if not standalone_mode:
             return run(*args, standalone_mode=False, **extra)
         answer = None
+        _prepare_output()
         try:
-            answer = run(*args, standalone_mode=False, **extra)
+            try:
+                answer = run(*args, standalone_mode=False, **extra)
+            finally:
+                sys.stdout.flush()
         except click.exceptions.Abort:
             sys.exit(130)
         except click.exceptions.NoArgsIsHelpError as error:  # a group without its command: its help, as it is
@@ -85,12 +94,41 @@ class Commands(click.Group):
             _end(error.format_message(), 2)
         except UnstuckError as error:
             _end(str(error), error.exit_code)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE or error.filename is not None:
+                raise
+            # What could not be written is still in the buffer; the end of the process must not try again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            if error.errno == errno.EPIPE:  # whoever read it has seen enough, as with click's own
+                sys.exit(1)
+            _end(f"the output could not be written ({error.strerror}); make room or send it elsewhere", 2)
         except Exception as error:
             if type(error).__module__.split(".")[0] != "redis":
                 raise
             known = explain(error)
             _end(str(known), known.exit_code)
         sys.exit(answer if isinstance(answer, int) else 0)
+
+
+_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+
+
+class _Closed(io.TextIOBase):
+    """Stands for a standard output that was closed before we began: only who writes is told."""
+
+    def write(self, _: str) -> int:
+        raise UsageError("standard output is closed; send it to a file or to /dev/null")
+
+
+def _prepare_output() -> None:
+    """Have both outputs, and make the standard one fit for every text: a sign that its encoding lacks becomes a `?`."""
+    if sys.stdout is None:
+        os.open(os.devnull, os.O_RDONLY)  # takes the free number 1, so that no socket gets it
+        sys.stdout = _Closed()
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    if sys.stderr is None:  # nobody wants to hear what is wrong; the exit status says it
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 — until the process ends
 
 
 def _module(name: str) -> str:
