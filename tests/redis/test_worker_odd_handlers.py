@@ -1,9 +1,19 @@
 """Handlers that do what nobody expects: odd texts, odd exceptions, copies of their own process."""
 
+from pathlib import Path
+
 import pytest
 
 from support.waiting import wait_until
 from support.worker_bench import WorkerBench
+
+
+def alive(pid):
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.fixture
@@ -43,3 +53,26 @@ class TestTexts:
             assert body["error"].startswith("Speechless\n")
             assert "in failing_without_words" in body["error"]
         assert process.returncode is None
+
+
+class TestCopies:
+    """Handlers that fork, and whose copy comes back."""
+
+    @pytest.mark.parametrize("isolate", ["thread", "process"])
+    @pytest.mark.parametrize("ending", ["return", "raise", "exit"])
+    def test_a_copy_that_comes_back_is_ended_and_answers_for_no_job(self, bench, isolate, ending):
+        process = bench.worker("forking", "--isolate", isolate)
+        bench.put("one", ending)
+        copy = bench.heard("began", "one")["pid"]
+        bench.until_state("one", "done")
+        bench.put("two", "fail")
+        original = bench.heard("began", "two")["pid"]
+        assert copy != original
+        bench.go("one")
+        wait_until(lambda: not alive(copy), why="the copy is gone")
+        assert bench.job("two")["state"] == "active"
+        bench.go("two")
+        assert bench.until_state("two", "scheduled")["error"].startswith("ValueError: fail\n")
+        assert alive(original)
+        assert process.returncode is None
+        assert bench.stats()["completed"] == 1

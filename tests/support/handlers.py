@@ -1,5 +1,6 @@
 """Handlers for worker processes. They tell what happens to them over the list `told`, and wait for a word on `go`."""
 
+import contextlib
 import json
 import os
 import re
@@ -96,6 +97,22 @@ def with_a_child(payload: Any, context: Context) -> None:
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     threading.Thread(target=lambda: None).start()
     patient(payload, context)
+
+
+def forking(payload: Any, context: Context) -> None:
+    """Payload `fail`: fail on a word. Else leave a copy of this process that comes back, on a word, as the payload says."""
+    if payload != "fail" and os.fork() != 0:
+        return
+    if payload != "fail":
+        with contextlib.suppress(LeaseLost):  # a thread's copy reaches Redis, where the attempt may have ended
+            context.progress("said by a copy")
+    tell("began", context)
+    while not _word(context):
+        pass
+    if payload == "exit":
+        sys.exit(0)
+    if payload != "return":
+        raise ValueError(payload)
 
 
 def failing(payload: Any, context: Context) -> None:

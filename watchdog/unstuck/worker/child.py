@@ -2,7 +2,8 @@
 
 It has one connection, the pipe to its parent; it opens none to Redis. What may go wrong: the parent is gone, then this
 process ends at once, whatever the handler does; the terminal's Ctrl-C and a service manager's SIGTERM are for the parent,
-which decides what becomes of the job.
+which decides what becomes of the job. A copy that the handler has forked shares the pipe: it must never write to it, and
+what is written names its attempt.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import queue
 import signal
 import sys
 import threading
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
@@ -31,6 +33,7 @@ class Child:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self._process = os.getpid()
         self._jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._context: Context | None = None
@@ -57,7 +60,7 @@ class Child:
     def _work(self, handler: Handler, job: dict[str, Any]) -> None:
         # The lease names its queue only for the context; nothing here reaches Redis.
         lease = Lease(**{**job, "queue": cast("Any", None)})
-        context = Context(lease, job["queue"], self._report)
+        context = Context(lease, job["queue"], partial(self._report, lease.token))
         with self._telling:
             self._context = context
             self._heed(context)
@@ -73,11 +76,13 @@ class Child:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         said = {"kind": outcome.kind, "error": outcome.error, "cause": outcome.cause, "permanent": outcome.permanent}
-        self._send({"outcome": said})
+        self._send({"outcome": said, "token": lease.token})
 
-    def _report(self, value: str) -> str:
+    def _report(self, token: str, value: str) -> str:
+        if os.getpid() != self._process:
+            return "ok"  # nobody hears a copy; the answer would go to the original
         with self._asking:  # one question at a time, so that each gets its own answer
-            self._send({"progress": value[:4096]})
+            self._send({"progress": value[:4096], "token": token})
             return self._answers.get()
 
     def _listen(self) -> None:

@@ -3,7 +3,8 @@
 What may go wrong: a handler that holds the interpreter lock starves every thread of its process, the heartbeat too; in a
 child it starves only itself. A handler that ignores the loss of its lease can be stopped only by ending its process. The
 child is started by exec (never a bare fork), so it inherits neither the heartbeat's nor the control channel's connection;
-it is kept warm and reused, leads a process group of its own, and dies with its parent.
+it is kept warm and reused, leads a process group of its own, and dies with its parent. What it says counts only for the
+attempt that it names: threads of a handler may outlive their attempt.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from unstuck.errors import UnstuckError
 from unstuck.worker.attempts import Attempt
 from unstuck.worker.context import Cancelled, Handler
 from unstuck.worker.journal import say
-from unstuck.worker.outcomes import Outcome, decode, run
+from unstuck.worker.outcomes import Outcome, decode, end_copy, run
 
 KILL_GRACE_SECONDS = 2.0
 READY_WITHIN_SECONDS = 30.0
@@ -61,11 +62,12 @@ class InThread:
         if not attempt.interrupt:
             return run(self.handler, payload, attempt.context)
         outcome = Outcome("lost")
+        process = os.getpid()
         try:
             attempt.enter()
             outcome = run(self.handler, payload, attempt.context)
-        except (UnstuckError, Cancelled):
-            pass  # the exception arrived just after the handler had returned
+        except (UnstuckError, Cancelled) as error:
+            end_copy(process, error)  # the exception arrived just after the handler had returned
         while True:
             try:
                 attempt.leave()
@@ -89,6 +91,7 @@ class InProcess:
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_out.setblocking(False)
         self._closed = False
+        self._warned = False
 
     def prepare(self) -> None:
         """Start the child if none is alive. Raises UnstuckError when it does not come up."""
@@ -185,10 +188,21 @@ class InProcess:
             message = self._receive(0)
             if message is None:
                 return self._died(told)
-            if "progress" in message:
+            if message.get("token") != attempt.lease.token:
+                self._ignore(attempt, message)
+            elif "progress" in message:
                 self._send({"answer": self._progress(attempt, message["progress"])})
             elif "outcome" in message:
                 return Outcome(**message["outcome"])
+
+    def _ignore(self, attempt: Attempt, message: dict[str, Any]) -> None:
+        """The child speaks of an attempt that is over, or of none."""
+        if "progress" in message:
+            self._send({"answer": "lost"})
+        if not self._warned:
+            self._warned = True
+            detail = f"the child spoke of {message.get('token')!r}; said once"
+            say(logging.WARNING, "stranger_ignored", detail, **attempt.names)
 
     def _progress(self, attempt: Attempt, value: str) -> str:
         try:

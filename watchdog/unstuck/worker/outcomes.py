@@ -1,8 +1,13 @@
-"""What a handler's run came to, and the text of an error: its type, its message and its last frames."""
+"""What a handler's run came to, and the text of an error: its type, its message and its last frames.
+
+What may go wrong: anything that somebody else's code can do. It raises what is no `Exception`, or what has no text; it
+forks, and the copy of this process comes back from the handler as well: then the copy ends here.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import traceback
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -52,17 +57,34 @@ def decode(text: str) -> Any:
 
 
 def run(handler: Handler, payload: Any, context: Context) -> Outcome:
-    """Call the handler and say how it ended; whatever it raises ends here."""
+    """Call the handler and say how it ended; whatever it raises ends here. It returns only in the process that called."""
+    process = os.getpid()
     try:
         handler(payload, context)
-    except (LeaseLost, Cancelled) as error:
-        if isinstance(error, LeaseLost) and context.lost:
-            return Outcome("lost")
-        if isinstance(error, Cancelled) and context.cancelled:
-            return Outcome("cancelled")
-        return Outcome("failed", describe(error))
-    except PermanentFailure as error:
-        return Outcome("failed", describe(error), "permanent", permanent=True)
     except BaseException as error:  # noqa: BLE001  SystemExit of a handler must not end its slot
-        return Outcome("failed", describe(error))
+        end_copy(process, error)
+        return _raised(error, context)
+    end_copy(process)
     return DONE
+
+
+def _raised(error: BaseException, context: Context) -> Outcome:
+    if isinstance(error, LeaseLost) and context.lost:
+        return Outcome("lost")
+    if isinstance(error, Cancelled) and context.cancelled:
+        return Outcome("cancelled")
+    if isinstance(error, PermanentFailure):
+        return Outcome("failed", describe(error), "permanent", permanent=True)
+    return Outcome("failed", describe(error))
+
+
+def end_copy(process: int, error: BaseException | None = None) -> None:
+    """End this process at once, silently, unless it is `process`: a handler has forked, and its copy has come back.
+
+    The job is the original's: a copy that went on would be a second worker under the same name, or answer for the next
+    job. Whoever waits for the copy sees status 0 after a return, the status of `sys.exit`, and 1 after any other exception.
+    """
+    if os.getpid() == process:
+        return
+    code = error.code if isinstance(error, SystemExit) else error
+    os._exit(code & 255 if isinstance(code, int) else code is not None)
