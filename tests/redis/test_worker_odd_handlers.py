@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cli import run_cli
 from support.waiting import wait_until
 from support.worker_bench import WorkerBench
 
@@ -76,3 +77,46 @@ class TestCopies:
         assert alive(original)
         assert process.returncode is None
         assert bench.stats()["completed"] == 1
+
+
+class TestModules:
+    """What a handler's module may do while it is imported."""
+
+    @pytest.mark.parametrize("isolate", ["thread", "process"])
+    @pytest.mark.parametrize(
+        ("code", "sentence"),
+        [
+            (
+                "raise SystemExit(0)",
+                "importing tasks ended the program (SystemExit: 0); put what is to run as a program",
+            ),
+            ("import sys; sys.exit()", "importing tasks ended the program (SystemExit); put what is to run"),
+            (
+                "raise SystemExit('use\\nme')",
+                "importing tasks ended the program (SystemExit: use me); put what is to run",
+            ),
+            ("class Stop(BaseException): pass\nraise Stop('no')", "importing tasks failed: Stop: no"),
+            ("from support.handlers import Speechless\nraise Speechless", "importing tasks failed: Speechless"),
+        ],
+    )
+    def test_a_module_that_does_not_come_to_its_end_is_explained(self, bench, tmp_path, isolate, code, sentence):
+        (tmp_path / "tasks.py").write_text(f"{code}\n")
+        env = {"UNSTUCK_REDIS": bench.server.url}
+        ran = run_cli("worker", "mail", "tasks:send", "--isolate", isolate, cwd=tmp_path, env=env)
+        assert ran.code == 2
+        assert f"handler 'tasks:send': {sentence}" in ran.stderr
+        assert len(ran.stderr.splitlines()) == 1
+
+    def test_a_module_that_ends_only_the_child_is_explained_in_the_log(self, bench, tmp_path):
+        code = "import sys\nif 'unstuck.worker.child' in sys.argv[0].replace('/', '.'): sys.exit()\n"
+        (tmp_path / "picky.py").write_text(code + "def send(payload, context): pass\n")
+        process = bench.processes.unstuck(
+            "worker",
+            bench.name,
+            "picky:send",
+            "--isolate",
+            "process",
+            cwd=tmp_path,
+            env={"UNSTUCK_REDIS": bench.server.url},
+        )
+        process.wait_for_output(r"not_ready .*importing picky ended the program \(SystemExit\)")

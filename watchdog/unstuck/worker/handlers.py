@@ -12,6 +12,7 @@ from typing import Any
 from unstuck.errors import UsageError
 from unstuck.spelling import did_you_mean
 from unstuck.worker.context import Handler
+from unstuck.worker.outcomes import named
 
 
 def resolve(name: str) -> Handler:
@@ -64,8 +65,19 @@ def _module(name: str, module: str) -> Any:
         raise UsageError(
             f"handler {name!r}: no module {error.name!r} here ({here}) or on PYTHONPATH{near or '; check its spelling'}"
         ) from None
-    except Exception as error:
-        raise UsageError(f"handler {name!r}: importing {module} failed: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except SystemExit as error:
+        raise UsageError(
+            f"handler {name!r}: importing {module} ended the program ({_in_one_line(error)}); "
+            'put what is to run as a program under `if __name__ == "__main__":`'
+        ) from error
+    except BaseException as error:
+        raise UsageError(f"handler {name!r}: importing {module} failed: {_in_one_line(error)}") from error
+
+
+def _in_one_line(error: BaseException) -> str:
+    return " ".join(named(error).split()).removesuffix(":")
 
 
 def _modules_here() -> list[str]:
