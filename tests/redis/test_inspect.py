@@ -135,10 +135,47 @@ def test_a_choice_of_queues_is_kept_to(own: UnstuckBench, rq_bench: RQBench) -> 
     assert chosen("--backend", "unstuck", "--queue", "nothing") == ["unstuck/nothing"]
     ran = run_cli("inspect", "--redis", own.url, "--queue", "mial", "--json")
     assert (ran.code, ran.json()["queues"]) == (0, [])
-    assert "there is no queue 'mial' now" in ran.stderr
+    assert "there is no queue 'mial' now; known: rq/mail, unstuck/mail, unstuck/other\n" in ran.stderr
+    ran = run_cli("inspect", "--redis", own.url, "--queue", "o*r", "--queue", "rq/mial*")
+    assert (
+        ran.stderr == "unstuck: note: there is no queue 'rq/mial*' now; known: rq/mail, unstuck/mail, unstuck/other\n"
+    )
     ran = run_cli("inspect", "--redis", own.url, "--backend", "celry")
     assert ran.code == 2
     assert "did you mean `celery`?" in ran.stderr
+
+
+@pytest.mark.parametrize("command", ["inspect", "sweep"])
+def test_a_queue_that_is_not_there_is_told_with_the_nearest_of_the_known(own: UnstuckBench, command: str) -> None:
+    for name in ("mail", "mail-high", "mails", "email", "orders", "a", "b"):
+        own.enqueue(queue=name)
+    ran = run_cli(command, "--redis", own.url, "--queue", "mailz")
+    assert ran.code == 0
+    assert ran.stdout.splitlines()[0] == "No queue of that name was found"
+    (line,) = ran.stderr.splitlines()
+    said, _, names = line.partition("; known: ")
+    assert said == "unstuck: note: there is no queue 'mailz' now"
+    assert names.startswith("unstuck/mail, unstuck/email, unstuck/mails, unstuck/mail-high, unstuck/")
+    assert names.endswith(" and 2 more")
+
+
+@pytest.mark.parametrize("command", ["inspect", "sweep"])
+def test_where_no_queue_is_at_all_a_chosen_one_changes_nothing_about_that(redis_url: str, command: str) -> None:
+    ran = run_cli(command, "--redis", redis_url, "--queue", "mail")
+    assert ran.stdout.splitlines()[0] == "No queues known to unstuck found"
+    assert ran.stderr == "unstuck: note: there is no queue 'mail' now\n"
+
+
+@pytest.mark.parametrize("command", ["inspect", "sweep"])
+def test_an_unknown_queue_system_before_a_queue_is_refused(redis_url: str, command: str) -> None:
+    ran = run_cli(command, "--redis", redis_url, "--queue", "foo/x")
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "--queue: there is no queue system 'foo'; known: unstuck, custom, rq, " in ran.stderr
+    assert "there is no queue system 'celry', did you mean `celery`?" in (
+        run_cli(command, "--redis", redis_url, "--queue", "celry/x").stderr
+    )
+    for taken in (("--backend", "rq", "--queue", "a/b"), ("--queue", "rq/a/b"), ("--queue", "a*/b")):
+        assert run_cli(command, "--redis", redis_url, *taken).code == 0
 
 
 def test_the_published_interval_is_shown(own: UnstuckBench) -> None:

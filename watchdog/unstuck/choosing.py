@@ -1,24 +1,25 @@
 """Which queues a command is about: `--backend rq`, `--queue mails-*`, `--queue rq/default`.
 
-A queue's name may itself hold a slash, so what stands before the first one is a backend only if there is one of that
-name. Without any choice everything that is found is meant.
+What stands before the first slash is a queue system. A queue whose own name holds a slash is named with its system in front
+(`rq/a/b`) or with `--backend`. Without any choice everything that is found is meant.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from unstuck.config import BACKENDS
-from unstuck.errors import UsageError
-from unstuck.spelling import did_you_mean
+from unstuck.errors import UnstuckError, UsageError
+from unstuck.spelling import did_you_mean, nearest_first
 
 if TYPE_CHECKING:
     from unstuck.model import Authority, Capability, Condemned, QueueSnapshot, Reclaimed
     from unstuck.queue import Adapter, Limits
 
+MOST_NAMED: Final = 5
 _WILD = frozenset("*?[")
 
 
@@ -31,14 +32,21 @@ class Choice:
 
     @classmethod
     def of(cls, backends: Iterable[str], queues: Iterable[str]) -> Choice:
-        """From the values of the options. UsageError for a backend that does not exist."""
+        """From the values of the options. UsageError for a backend that does not exist, in either of them."""
         named = tuple(backends)
         for backend in named:
             if backend not in BACKENDS:
                 known = ", ".join(BACKENDS)
                 mend = did_you_mean(backend, BACKENDS) or f"; known: {known}"
                 raise UsageError(f"--backend: there is no queue system {backend!r}{mend}")
-        return cls(named, tuple(split(queue) for queue in queues))
+        places = tuple(split(queue) for queue in queues)
+        for system, name in places:
+            before, slash, _ = name.partition("/")
+            if slash and not system and not named and not _WILD & set(before):
+                near = did_you_mean(before, BACKENDS)
+                known = f"known: {', '.join(BACKENDS)} (as BACKEND/{name}, if that is the queue's name)"
+                raise UsageError(f"--queue: there is no queue system {before!r}{near}; {known}")
+        return cls(named, places)
 
     def includes(self, backend: str, queue: str) -> bool:
         """Whether this queue is meant."""
@@ -65,17 +73,27 @@ class Choice:
             if not _WILD & set(name) and (system == backend or (alone and not system))
         ]
 
-    def missed(self, found: Iterable[tuple[str, str]]) -> list[str]:
-        """One sentence for each chosen queue that is not among the found ones."""
+    def missed(
+        self, found: Iterable[tuple[str, str]], known: Callable[[], Iterable[tuple[str, str]]] = tuple
+    ) -> list[str]:
+        """One sentence for each chosen queue that is not among the found ones. `known` gives what there is without the
+        choice; it is asked only if something is missed, and the nearest few are named.
+        """
         there = list(found)
-        names = [f"{backend}/{queue}" for backend, queue in there]
+        missing = [
+            (system, name)
+            for system, name in self.queues
+            if not any(system in ("", backend) and fnmatch.fnmatchcase(queue, name) for backend, queue in there)
+        ]
+        every = sorted({*there, *known()}) if missing else []
         told = []
-        for system, name in self.queues:
-            if any(system in ("", backend) and fnmatch.fnmatchcase(queue, name) for backend, queue in there):
-                continue
+        for system, name in missing:
             asked = f"{system}/{name}" if system else name
-            near = did_you_mean(asked, names if system else [queue for _, queue in there])
-            told.append(f"there is no queue {asked!r} now{near}")
+            names = {f"{backend}/{queue}": f"{backend}/{queue}" if system else queue for backend, queue in every}
+            near = nearest_first(asked, names, names.__getitem__)
+            more = f" and {len(near) - MOST_NAMED} more" if len(near) > MOST_NAMED else ""
+            listed = f"; known: {', '.join(near[:MOST_NAMED])}{more}" if near else ""
+            told.append(f"there is no queue {asked!r} now{listed}")
         return told
 
 
@@ -115,3 +133,21 @@ class Narrowed:
 def narrowed(adapters: Iterable[Adapter], choice: Choice) -> list[Adapter]:
     """The adapters that may hold a chosen queue, each finding only those."""
     return [Narrowed(adapter, choice) for adapter in adapters if choice.wants(adapter.backend)]
+
+
+def known_queues(adapters: Iterable[Adapter]) -> list[tuple[str, str]]:
+    """(backend, name) of every queue that the adapters find, without the systems that cannot be asked."""
+    from redis.exceptions import ResponseError
+
+    found: list[tuple[str, str]] = []
+    for adapter in adapters:
+        try:
+            found += [(adapter.backend, name) for name in adapter.discover()]
+        except (ResponseError, UnstuckError):
+            continue  # the look has told of it
+    return found
+
+
+def none_of_them(choice: Choice) -> str:
+    """The headline where none of the chosen queues was found, but others are there."""
+    return f"No queue of {'that name' if len(choice.queues) == 1 else 'those names'} was found"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -35,3 +35,9 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """``", did you mean `x`?"`` for the end of a clause, empty if nothing is near."""
     found = nearest(word, choices)
     return f", did you mean `{found}`?" if found else ""
+
+
+def nearest_first(word: str, choices: Iterable[str], meant: Callable[[str], str] = str) -> list[str]:
+    """All the choices, the one most like the word first. ``meant`` gives the part of a choice that is compared."""
+    plain = _plain(word)
+    return sorted(choices, key=lambda one: -difflib.SequenceMatcher(None, plain, _plain(meant(one))).ratio())

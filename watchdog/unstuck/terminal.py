@@ -81,8 +81,10 @@ def console_for(stream: IO[str]) -> Console:
     )
 
 
-def render(doc: Document, *, address: str, notes: Sequence[str] = (), stream: IO[str] | None = None) -> None:
-    """Show the whole document on standard output (or `stream`)."""
+def render(
+    doc: Document, *, address: str, notes: Sequence[str] = (), title: str = "", stream: IO[str] | None = None
+) -> None:
+    """Show the whole document on standard output (or `stream`); `title` replaces the line that sums it up."""
     from rich.text import Text
 
     console = console_for(stream or sys.stdout)
@@ -90,7 +92,7 @@ def render(doc: Document, *, address: str, notes: Sequence[str] = (), stream: IO
     def say(line: str = "", style: str = "") -> None:
         console.print(Text(line, style=style), overflow="ignore", crop=False, no_wrap=True)
 
-    say(shown(headline(doc)), _mood(doc))
+    say(shown(title or headline(doc)), _mood(doc))
     say(_server_line(doc["redis"], address), "dim")
     for note in notes:
         say(shown(note), "dim")

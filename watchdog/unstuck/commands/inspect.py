@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import Any
 
 import click
 
 from unstuck.adapters import adapters_for
-from unstuck.choosing import Choice, narrowed
+from unstuck.choosing import Choice, known_queues, narrowed, none_of_them
 from unstuck.commands.options import json_option, settings_options
 from unstuck.config import Seconds, Settings
 from unstuck.connections import Connections
@@ -58,19 +59,23 @@ def command(
             raise UsageError("this version has no reader for the chosen queue system yet; leave out --backend")
         try:
             seen = inspect(client, adapters, settings, seconds, lambda wait: pause(wait, tell))
-            notes = [] if seen.queues else nothing_there(client, [adapter.backend for adapter in adapters])
+            rows = [(one.snapshot.backend, one.snapshot.queue) for one in seen.queues]
+            known = cache(lambda: known_queues(adapters_for(settings, client, client)))
+            missed = choice.missed(rows, known)
+            others = bool(missed) and not rows and bool(known())
+            notes = [] if rows or others else nothing_there(client, [adapter.backend for adapter in adapters])
         except Exception as error:
             if type(error).__module__.split(".")[0] != "redis":
                 raise
             raise explain(error, settings.address) from error
         address = connections.describe()
     doc = seen.document
-    for missed in choice.missed([(one["backend"], one["queue"]) for one in doc["queues"]]):
-        click.echo(f"unstuck: note: {shown(missed)}", err=True)
+    for sentence in missed:
+        click.echo(f"unstuck: note: {shown(sentence)}", err=True)
     if as_json:
         print_json(doc)
     else:
-        render(doc, address=address, notes=notes)
+        render(doc, address=address, notes=notes, title=none_of_them(choice) if others else "")
     return 1 if failing(doc, fail_on) else 0
 
 

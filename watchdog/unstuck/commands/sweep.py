@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import click
 import msgspec
 
 from unstuck.adapters import adapters_for
-from unstuck.choosing import Choice, narrowed
+from unstuck.choosing import Choice, known_queues, narrowed, none_of_them
 from unstuck.clock import Clock, SystemClock
 from unstuck.commands.options import json_option, settings_options
 from unstuck.config import OWN, QueueRule, Settings
@@ -78,17 +79,22 @@ def command(
             try:
                 one.run(time.sleep, lambda how: tell(sentence(how)))
                 doc = made(one, reading)
+                rows = [(row["backend"], row["queue"]) for row in doc["queues"]]
+                known = cache(lambda: known_queues(adapters_for(settings, reading, reading)))
+                missed = choice.missed(rows, known)
+                others = bool(missed) and not rows and bool(known())
             except Exception as error:
                 if type(error).__module__.split(".")[0] != "redis":
                     raise
                 raise explain(error, settings.address) from error
         address = connections.describe()
-    for missed in choice.missed([(row["backend"], row["queue"]) for row in doc["queues"]]):
-        click.echo(f"unstuck: note: {shown(missed)}", err=True)
+    for lacking in missed:
+        click.echo(f"unstuck: note: {shown(lacking)}", err=True)
     if as_json:
         print_json(doc)
     else:
-        render(doc, address=address, notes=[] if reclaims else ["Mode observe: nothing was written."])
+        notes = [] if reclaims else ["Mode observe: nothing was written."]
+        render(doc, address=address, notes=notes, title=none_of_them(choice) if others else "")
     if one.trouble:
         raise Led(one.trouble)
     return 1 if failing(doc, fail_on) else 0
