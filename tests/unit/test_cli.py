@@ -98,6 +98,13 @@ def test_help_lists_the_commands_without_importing_them():
     assert COMMANDS["schema"] in ran.stdout
 
 
+def test_the_list_of_commands_says_what_each_command_says_of_itself():
+    context = click.Context(main)
+    said = {name: main.get_command(context, name).get_short_help_str(1000) for name in COMMANDS}
+    assert said == COMMANDS
+    assert "waiting" in said["cancel"], "it buries waiting jobs as well"
+
+
 def test_the_schema_is_one_json_document():
     ran = run_cli("schema")
     assert ran.code == 0

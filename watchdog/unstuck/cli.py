@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "enqueue": "Put a job into a queue.",
     "top": "Watch queues, workers and rescues live.",
     "dead": "List, show, retry or drop dead letters.",
-    "cancel": "Cancel a running job.",
+    "cancel": "Cancel a job: bury a waiting one, stop a running one.",
     "events": "Follow the audit of a queue.",
     "brake": "Release the brake of a queue.",
     "webhook": "Send a test message to the webhooks.",

@@ -21,7 +21,7 @@ _SAID: Final = {
 }
 
 
-@click.command(short_help="Cancel a running job.")
+@click.command(short_help="Cancel a job: bury a waiting one, stop a running one.")
 @click.argument("queue")
 @click.argument("job", metavar="ID")
 @settings_options("redis_timeout")
