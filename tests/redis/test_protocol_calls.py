@@ -136,6 +136,7 @@ def test_a_script_says_what_it_takes_and_gives_and_reads_no_argument_beyond(name
 @pytest.mark.parametrize("name", scripts.names())
 def test_the_documentation_describes_each_script_with_its_arguments(name):
     assert f"`{name}`" in DOCS
+    assert DOCS.count(f"\n### {name}\n") == 1
     section = DOCS.split(f"### {name}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
     numbers = [int(found) for found in re.findall(r"(?:ARGV:|·)\s+(\d+) ", section)]
     assert len(numbers) == documented(name), f"docs/protocol.md names {len(numbers)} arguments of {name}"
