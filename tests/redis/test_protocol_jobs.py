@@ -487,3 +487,9 @@ class TestAPartThatIsRefused:
         assert own.job("one")["state"] == "active"
         assert own.queue.complete(lease) == "completed"
         assert own.job("one")["state"] == "done"
+
+
+def test_a_payload_text_with_a_lone_surrogate_is_refused_and_nothing_is_enqueued(own):
+    with pytest.raises(Refused, match="lone surrogate"):
+        own.queue.enqueue_text('"\udcff"', id="one")
+    assert own.places() == {}

@@ -127,7 +127,9 @@ class TestLost:
         bench.put("one")
         bench.heard("began")
         bench.take_away("one")
-        assert bench.heard("interrupted")["kind"] == "LeaseLost"  # although a cancel comes over the control channel first
+        assert (
+            bench.heard("interrupted")["kind"] == "LeaseLost"
+        )  # although a cancel comes over the control channel first
         bench.heard("began", count=2)
 
     def test_with_interrupt_a_handler_whose_finalizer_swallowed_the_exception_is_interrupted_again(self, bench):

@@ -52,7 +52,9 @@ def command(settings: Settings) -> int:
     server = http_server(settings.http, agent.board)
     server.start()
     redis = agent.connections.describe()
-    reclaimed = ",".join(f"{rule.backend}/{rule.queue}" for rule in settings.queues if rule.settings.mode is Mode.RECLAIM)
+    reclaimed = ",".join(
+        f"{rule.backend}/{rule.queue}" for rule in settings.queues if rule.settings.mode is Mode.RECLAIM
+    )
     also = {"reclaims": reclaimed} if reclaimed else {}
     where = f"{server.url}/metrics"
     say(log, logging.INFO, "agent_started", redis=redis, mode=settings.mode.value, metrics=where, **also)

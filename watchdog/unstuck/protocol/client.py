@@ -28,6 +28,7 @@ from unstuck.protocol.values import (
     encode,
     jitter_thousandths,
     milliseconds,
+    size,
 )
 
 if TYPE_CHECKING:
@@ -128,11 +129,10 @@ class Queue:
         retry_delay: float | None,
         expected: float | None,
     ) -> tuple[scripts.Argument, ...]:
-        size = len(payload.encode())
-        if size > MAX_PAYLOAD_BYTES:
-            raise Refused(
-                f"queue {self.name}: payload of {size} bytes; the limit is {MAX_PAYLOAD_BYTES}: store it elsewhere"
-            )
+        large = size(payload)
+        if large > MAX_PAYLOAD_BYTES:
+            told = f"payload of {large} bytes; the limit is {MAX_PAYLOAD_BYTES}: store it elsewhere"
+            raise Refused(f"queue {self.name}: {told}")
         if max_attempts is not None and max_attempts < 1:
             raise Refused(f"queue {self.name}: max_attempts {max_attempts}; use at least 1")
         return (

@@ -20,16 +20,22 @@ def encode(payload: Any) -> str:
     """
     try:
         whole = json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        whole.encode()
+    except (TypeError, ValueError) as bad:
+        raise Refused(f"payload is not JSON: {bad}; use objects, lists, strings, numbers, true, false, null") from bad
+    size(whole)
+    return whole
+
+
+def size(payload: str) -> int:
+    """Bytes of a payload in UTF-8. Raises `Refused` for a lone surrogate."""
+    try:
+        return len(payload.encode())
     except UnicodeEncodeError as bad:
         lone = ascii(bad.object[bad.start])
         raise Refused(
             f"payload holds the lone surrogate {lone}, which UTF-8 cannot hold; decode the bytes it came from, "
             "as a file name's, with their right encoding"
         ) from None
-    except (TypeError, ValueError) as bad:
-        raise Refused(f"payload is not JSON: {bad}; use objects, lists, strings, numbers, true, false, null") from bad
-    return whole
 
 
 def clip(value: str, size: int) -> str:
