@@ -303,9 +303,11 @@ def unreadable(gates: Gates) -> list[str]:
 
 
 def drain(stage: Stage, notes: list[str]) -> None:
-    """Wait until nothing is left, for as long as something ends. Jobs scheduled by a clock that had run ahead: an hour passes."""
+    """Wait until nothing is left, for as long as something ends. Jobs scheduled by a clock that had run ahead: two hours pass, as
+    two jumps may have stood on each other.
+    """
     client: Any = stage.connect(socket_timeout=20)
-    quiet_since, hour_passed = time.monotonic(), False
+    quiet_since, passed = time.monotonic(), False
     before: dict[str, int] = {}
     while time.monotonic() - quiet_since < NO_PROGRESS_SECONDS:
         now = what_is_left(client)
@@ -313,11 +315,11 @@ def drain(stage: Stage, notes: list[str]) -> None:
             return
         if now != before:
             before, quiet_since = now, time.monotonic()
-        if time.monotonic() - quiet_since > 10 and stage.server_clock and not hour_passed:
-            hour_passed = True
+        if time.monotonic() - quiet_since > 10 and stage.server_clock and not passed:
+            passed = True
             ahead = int(stage.server_clock.read_text())
-            notes.append(f"left for an hour later, by a clock that had run ahead: {now}")
-            write_whole(stage.server_clock, f"{ahead + 3700:+d}")
+            notes.append(f"left for later, by a clock that had run ahead: {now}")
+            write_whole(stage.server_clock, f"{ahead + 7400:+d}")
         time.sleep(0.2)
     notes.append(f"nothing ended for {NO_PROGRESS_SECONDS:g} s: {before}")
 
