@@ -226,9 +226,21 @@ class Faults:
     def _worker_killed(self) -> None:
         ready = [one for one in self.stage.of("worker") if not one.busy]
         if ready:
-            member = self._choice.choice(ready)
+            member = self._in_the_middle_of_a_job(ready) or self._choice.choice(ready)
             member.kill()
             self._replace(member)
+
+    def _in_the_middle_of_a_job(self, ready: list[Member]) -> Member | None:
+        """One that holds a job at this moment; None if no such moment comes within 3 s."""
+        until = time.monotonic() + 3
+        with self._admin() as client:
+            while time.monotonic() < until:
+                names = client.keys("unstuck:*:held:*")  # …:held:<host>:<pid>:<8 hex>
+                holding = {int(str(name).split(":")[-2]) for name in names}
+                if found := [one for one in ready if one.pid in holding]:
+                    return self._choice.choice(found)
+                time.sleep(0.005)
+        return None
 
     # -- agents
 
