@@ -2,7 +2,7 @@
 
 healthy reclaimed: the rescue of an attempt whose process the harness had neither killed nor stopped for long enough; an outage
 of Redis is no excuse. lost: acknowledged, and in the end neither done nor dead nor in quarantine. Detection runs from the
-signal to the reading of the event; L1 counts the longest time without a break with an open gate, a free brake and a fit Redis.
+signal to the reading of the event; L1 counts only the seconds with an open gate, a free brake and a fit Redis.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.stage import Member, Stage, Times
-from chaos.watching import Seen, Span, longest_within
+from chaos.watching import Seen, Span, length_within
 from unstuck.model import Reason
 from unstuck.protocol import keys
 
@@ -138,7 +138,7 @@ def judge_rescues(
                 f"{event.job} {event.token} of {member.name if member else event.worker} for {event.cause}: {why}"
             )
             continue
-        counted = longest_within(open_spans, since, event.at)
+        counted = length_within(open_spans, since, event.at)
         fast = event.cause == Reason.WORKER_GONE
         name = "killed, connection gone" if fast else f"{kind}, silent"
         found[name].append((event.at - since, counted))

@@ -24,7 +24,7 @@ from chaos.account import Tally, spread
 from chaos.report import Report
 from chaos.run import staged, unreadable, versions
 from chaos.stage import Stage
-from chaos.watching import Follower, Gates, longest_within
+from chaos.watching import Follower, Gates, length_within
 from support.processes import Process
 from support.waiting import wait_until
 from unstuck.protocol import keys
@@ -214,7 +214,7 @@ class RQRun:
                 tally.healthy_reclaimed.append(f"{event.job} of {event.worker} for {event.cause}")
                 continue
             wall.append(event.at - death)
-            counted.append(longest_within(gates.open, death, event.at))
+            counted.append(length_within(gates.open, death, event.at))
         if wall:
             bound = max(0.0, RQAdapter.least_gone_after - times.gone) + times.bound_gone
             tally.detection["RQ, killed, connection gone"] = {

@@ -195,9 +195,6 @@ def without(spans: Sequence[Span], holes: Sequence[Span]) -> list[Span]:
     return merged
 
 
-def longest_within(spans: Sequence[Span], begin: float, end: float) -> float:
-    """The longest unbroken piece of [begin, end] that one span covers, in seconds.
-
-    Whatever closes a gate also ends the watch (S5), so what an agent had seen before does not shorten its bound (L1).
-    """
-    return max((min(end, one[1]) - max(begin, one[0]) for one in spans if one[1] > begin and one[0] < end), default=0.0)
+def length_within(spans: Sequence[Span], begin: float, end: float) -> float:
+    """How many seconds of [begin, end] the spans cover."""
+    return sum(max(0.0, min(end, one[1]) - max(begin, one[0])) for one in spans)
