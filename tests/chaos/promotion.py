@@ -11,7 +11,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from chaos.faults import Faults
 from chaos.report import Report
 from chaos.run import Run, staged
 from chaos.stage import ISOLATED, MIXED, Stage
-from chaos.watching import Seen, without
+from chaos.watching import Seen, Span, without
 from support.ports import free_port
 from support.programs import redis_server_program
 from support.redis_server import RedisServer
@@ -188,9 +188,9 @@ class Histories(threading.Thread):
         super().__init__(name="histories", daemon=True)
         self._stage = stage
         self._done = threading.Event()
-        self._before: dict[
-            str, tuple[str, int]
-        ] = {}  # history -> the one before it, and the offset at which that ended
+        # History -> the one before it, and the offset at which that ended.
+        self._before: dict[str, tuple[str, int]] = {}
+        self._primaries: list[tuple[float, str, int]] = []  # (monotonic time, history, offset) of whoever was a primary
 
     def run(self) -> None:
         while not self._done.wait(0.05):
@@ -201,6 +201,8 @@ class Histories(threading.Thread):
     def _ask(self, server: RedisServer) -> str:
         with contextlib.closing(redis.Redis(port=server.port, socket_timeout=2, decode_responses=True)) as client:
             told = client.info("replication")
+        if told["role"] == "master":
+            self._primaries.append((time.monotonic(), told["master_replid"], int(told["master_repl_offset"])))
         if int(told["second_repl_offset"]) >= 0:
             self._before[told["master_replid"]] = told["master_replid2"], int(told["second_repl_offset"])
         return str(told["master_replid"])
@@ -216,6 +218,19 @@ class Histories(threading.Thread):
             if history in found:
                 break
             found[history] = end
+        return found
+
+    def doomed(self, ends: Mapping[str, float]) -> list[Span]:
+        """The times in which a primary took writes that did not survive, until the history that did goes on elsewhere: an
+        agent that led there, with whatever gate, did not look at the jobs that are accounted for.
+        """
+        found = []
+        for history, (parent, end) in self._before.items():
+            if history in ends and parent in ends:
+                beyond = [at for at, one, offset in self._primaries if one == parent and offset >= end]
+                after = [at for at, one, _ in self._primaries if one == history]
+                if beyond and after and beyond[0] < after[0]:
+                    found.append((beyond[0], after[0]))
         return found
 
 
@@ -241,16 +256,16 @@ class PromotionRun(Run):
         for said in ledger:
             if said["kind"] == "commit" and any(one.begun - 3 < said["at"] < one.ended for one in faults.promotions):
                 ended[said["token"]] = said["at"]
-        fit = without(self.gates.open, faults.outages)
+        ends = self.histories.ends()
+        fit = without(self.gates.open, [*faults.outages, *self.histories.doomed(ends)])
         given_up = lost_by_their_own_word(one.process.stderr for one in stage.members)
         account.judge_rescues(events, stage, fit, faults.outages, tally, ended, given_up)
         account.settle(client, self.load.acknowledged, events, tally)
-        self._excuse_lost(tally)
+        self._excuse_lost(tally, ends)
         return self.report(tally)
 
-    def _excuse_lost(self, tally: Tally) -> None:
+    def _excuse_lost(self, tally: Tally, ends: Mapping[str, float]) -> None:
         """An enqueue beyond the end of its history is lost to replication; nothing else may be lost."""
-        ends = self.histories.ends()
         lost, tally.lost = tally.lost, []
         for one in lost:
             history, offset = self.load.marks.get(one.partition(":")[0], ("", 0))
