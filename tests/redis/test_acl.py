@@ -211,6 +211,7 @@ class TestEachUserDoesItsJob:
     def test_a_worker_that_lacks_a_right_of_its_scripts_says_so_and_takes_nothing(self, server, processes, lacking):
         url = user(server, "worker")
         server.client().execute_command("ACL", "SETUSER", url.split("//")[1].split(":")[0], f"-{lacking}")
+        assert run_cli("check", "--redis", url).code == 3
         started = worker(processes, server, url)
         assert started.wait(30) == 3
         assert f"may not call {lacking.upper()} unstuck:" in started.stderr

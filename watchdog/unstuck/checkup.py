@@ -16,7 +16,7 @@ from unstuck.connections import text
 from unstuck.errors import classify, explain
 from unstuck.grants import asked_by
 from unstuck.model import Mode
-from unstuck.rights import LEADING, READING, RECLAIMING, WORKING, missing_rights
+from unstuck.rights import BY_SCRIPTS, LEADING, READING, RECLAIMING, WORKING, missing_rights
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -119,7 +119,7 @@ def _rights(client: Redis, settings: Settings) -> Iterator[Result]:
         reading = missing_rights(client, READING)
         leading = missing_rights(client, LEADING)
         reclaiming = missing_rights(client, RECLAIMING)
-        working = missing_rights(client, WORKING)
+        working = missing_rights(client, (*WORKING, *BY_SCRIPTS))
         works = bool(reading) and not missing_rights(client, asked_by("worker"))
     except FAILURES as error:
         if classify(error) != "noperm":

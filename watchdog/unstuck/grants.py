@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from unstuck.rights import LEADING, READING, RECLAIMING, WORKING, Commands
+from unstuck.rights import BY_SCRIPTS, LEADING, READING, RECLAIMING, WORKING, Commands
 
 Way = Literal["inspect", "observe", "reclaim", "worker"]
 WAYS: Final[tuple[Way, ...]] = ("inspect", "observe", "reclaim", "worker")
@@ -86,7 +86,7 @@ def grant(way: Way, backends: Sequence[str] = (), patterns: Sequence[str] = ()) 
 def asked_by(way: Way) -> Commands:
     """Of all that :mod:`unstuck.rights` can try, what the user of this way has."""
     granted = set(grant(way).commands)
-    return tuple(one for one in (*READING, *LEADING, *RECLAIMING, *WORKING) if _words((one,)) <= granted)
+    return tuple(one for one in (*READING, *LEADING, *RECLAIMING, *WORKING, *BY_SCRIPTS) if _words((one,)) <= granted)
 
 
 def _sorted(commands: set[str]) -> tuple[str, ...]:
