@@ -25,6 +25,7 @@ from unstuck.duties.electing import Election
 from unstuck.duties.telling import write_streams
 from unstuck.model import Action, Authority, Condemned, Event, Lock, Reason
 from unstuck.protocol import Claim, Lease, Queue, Terms, keys, scripts
+from unstuck.protocol.together import Handed, complete_and_claim
 from unstuck.queue import Limits
 from unstuck.queues.rq import RQAdapter
 from unstuck.queues.unstuck import UnstuckAdapter
@@ -110,6 +111,18 @@ def _complete_and_claim(scene: Scene, lease: Lease) -> Any:
     return done, _taken(taken)
 
 
+def _two_held(scene: Scene) -> list[Lease]:
+    for job in ("first", "second", "third", "fourth"):
+        scene.own.put(job, expected=60)
+    return [scene.own.claim(slot=slot) for slot in "01"]
+
+
+def _complete_and_claim_both(scene: Scene, leases: list[Lease]) -> Any:
+    some = [Handed(lease, op="c", claim_op=f"00000000000000a{lease.slot}") for lease in leases]
+    answers = complete_and_claim(scene.queue, WORKER, TERMS, some)
+    return [(answer[0], _taken(answer[1])) for answer in answers if answer is not None]
+
+
 def _reclaim(scene: Scene, lease: Lease, reason: Reason = Reason.LOCK_EXPIRED) -> Any:
     adapter = UnstuckAdapter(scene.connections.reading(), scene.connections.scripting())
     beat = scene.own.job(lease.id)["heartbeat_at"]
@@ -157,6 +170,7 @@ OPERATIONS: dict[str, Operation] = {
     "progress": (_held, lambda scene, lease: scene.queue.report_progress(lease.id, lease.token, "half")),
     "complete": (_held, lambda scene, lease: scene.queue.complete(scene.again(lease))),
     "complete and claim": (_held, _complete_and_claim),
+    "complete and claim of both": (_two_held, _complete_and_claim_both),
     "fail": (_held, lambda scene, lease: scene.queue.fail(scene.again(lease), "no")),
     "fail for good": (_held, lambda scene, lease: scene.queue.fail(scene.again(lease), "no", permanent=True)),
     "release": (_held, lambda scene, lease: scene.queue.release(scene.again(lease), "test")),

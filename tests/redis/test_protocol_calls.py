@@ -16,6 +16,7 @@ DOCS = (Path(scripts.__file__).parents[3] / "docs" / "protocol.md").read_text()
 # How many arguments repeat behind the fixed ones; 0: any number may follow.
 REPEATING = {
     "heartbeat_jobs": 3,
+    "complete_and_claim": 6,
     "reclaim_jobs": 9,
     "register_worker": 2,
     "write_cache": 2,

@@ -48,7 +48,7 @@ MOVING = {
 }
 # Their answer counts what was moved or forgotten by this very call, and steers nothing.
 # An empty claim is not remembered: repeated, "apart" asks for a new one.
-COUNTING = {"promote", "purge", "publish", "restore", "complete and find nothing"}
+COUNTING = {"promote", "purge", "publish", "restore", "complete and find nothing", "complete and claim of several"}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 import pytest
 import redis
 
-from support.own_queue import LIMITS, NONCE, OTHER, WORKER, OwnQueue
+from support.own_queue import LIMITS, NONCE, OTHER, WORKER, OwnQueue, handed
 from unstuck.errors import InvalidName, LeaseLost, ProtocolError, Refused
 from unstuck.protocol import Claim, Lease, Queue, RetryLimits, Terms, keys
 
@@ -139,7 +139,7 @@ class TestRepetitions:
                 queue.client.hincrby(keys.job(name, "two"), "ready_at", -age_ms)
             if name == "together":
                 held = f"86400000 {lock} 30000 5000 20000"
-                answer = queue.call("complete_and_claim", WORKER, "0", "e", lease.id, lease.token, "", "0" * 16, held)
+                (answer,) = queue.call("complete_and_claim", WORKER, held, *handed(lease, "e", "0" * 16))
             else:
                 answer = [queue.call("complete_job", WORKER, "0f", "e", lease.id, lease.token, 86_400_000, "")]
                 answer += queue.call("claim_job", WORKER, "0c", "0" * 16, NONCE, lock, 30_000, 5_000, 20_000)
@@ -162,8 +162,7 @@ class TestRepetitions:
         lease = own.held("one")
         own.put("two")
         before = own.everything()
-        args = (WORKER, "0", "end", lease.id, lease.token, "", "0" * 16, terms)
-        assert own.call("complete_and_claim", *args) == ["apart"]
+        assert own.call("complete_and_claim", WORKER, terms, *handed(lease)) == [["apart"]]
         assert own.everything() == before
 
     @pytest.mark.parametrize("stamp", ["9000000000000000", "5", None])

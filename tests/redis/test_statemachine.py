@@ -46,6 +46,7 @@ from unstuck.model import (
     Lease as Seen,
 )
 from unstuck.protocol import Claim, Lease, Queue, RetryLimits, Terms, client, keys
+from unstuck.protocol.together import Handed, complete_and_claim
 from unstuck.queue import Limits
 from unstuck.queues import unstuck as adapter
 from unstuck.queues.unstuck import UnstuckAdapter
@@ -63,7 +64,7 @@ RETRY = RetryLimits(max_attempts=3, retry_delay_ms=60_000)
 THRESHOLD = 3.0 * MINUTE
 LIMITS = Limits(stuck_after=THRESHOLD, gone_after=1.0, max_rescues=2, retry_delay=60.0, page=2)
 ACTS = [
-    *["enqueue"] * 6, *["claim"] * 6, *["heartbeat"] * 2, *["finish"] * 4, *["connect"] * 2, *["disconnect"] * 2,
+    *["enqueue"] * 6, *["claim"] * 6, *["heartbeat"] * 2, *["finish"] * 4, *["hand over"] * 3, *["connect"] * 2, *["disconnect"] * 2,
     *["time"] * 4, *["sweep"] * 4, *["reclaim"] * 5, *["cancel"] * 2, "retry", "retry", "drop", "leave", "progress", "promote",
     "elect", "restart an agent", "forget record", "lose a lock", "lose a lock", "flush scripts", "copy", "copy", "fail over",
     "damage", "ghost",
@@ -233,6 +234,7 @@ class Interleavings(RuleBasedStateMachine):
             "finish": lambda: self.finish(
                 data, draw("complete", "fail", "fail", "fail for good", "release"), twice=twice
             ),
+            "hand over": lambda: self.hand_over(draw(*WORKERS), twice=twice),
             "progress": lambda: self.progress(data),
             "connect": lambda: self.connect(draw(*WORKERS)),
             "disconnect": lambda: self.disconnect(draw(*WORKERS)),
@@ -282,6 +284,9 @@ class Interleavings(RuleBasedStateMachine):
         self.client.twice = twice
         taken = self.queue.claim(worker, slot, terms, op=self._fresh("claim"))
         self._after_taking()
+        self._took(worker, taken)
+
+    def _took(self, worker: str, taken: Lease | Claim) -> None:
         if isinstance(taken, Claim):
             return
         job = self.world.jobs[taken.id]
@@ -368,6 +373,35 @@ class Interleavings(RuleBasedStateMachine):
             assert answer == ("dead" if buried else "scheduled")
             self.world.count("failed")
             self._ended(job, answer)
+
+    def hand_over(self, worker: str, *, twice: bool) -> None:
+        """Complete what the slots of a worker hold, or once held, and claim anew, in one script."""
+        last = {lease.slot: lease for lease in self.handles if lease.worker == worker}
+        if not last:
+            return
+        some = [
+            Handed(lease, op=f"complete{lease.token}", claim_op=f"{int(self._fresh('')):016x}")
+            for lease in last.values()
+        ]
+        self.client.twice = twice
+        answers = complete_and_claim(self.queue, worker, TERMS, some)
+        self._after_taking()
+        for one, answer in zip(some, answers, strict=True):
+            job = self.world.jobs.get(one.lease.id)
+            if answer is None:
+                # Nothing was done for it, or this is the repetition of a completion whose claim was empty.
+                if job is None or not self._current(one.lease) or job.damage or self._state(one.lease.id) != "done":
+                    continue
+                assert twice
+            assert job is not None
+            assert self._current(one.lease)
+            assert (job.damage, job.cancelled) == ("", False)
+            self.world.ops[worker, f"{one.lease.slot}f"] = f"complete{one.lease.token}", "completed"
+            self.world.count("completed")
+            self._ended(job, "done")
+            if answer is not None:
+                assert answer[0] == "completed"
+                self._took(worker, answer[1])
 
     def _nothing_but(self, before: dict[str, Any], *parts: str) -> None:
         after = self._contents()

@@ -164,6 +164,14 @@ def _score(own: OwnQueue, worker: str) -> str:
     )
 
 
+TERMS = "3600000 ttl 30000 5000 20000"
+
+
+def handed(lease: Lease, op: str = "op1", claim_op: str = "", version: object = "") -> tuple[Any, ...]:
+    """What complete_and_claim takes for one slot."""
+    return lease.slot, op, lease.id, lease.token, version, claim_op or f"0123456789abcde{lease.slot}"
+
+
 # -- one call of each script, prepared so that it has its full effect ------------------------------------------------------
 
 Prepared = tuple[str, tuple[Any, ...]]
@@ -207,8 +215,24 @@ def _complete(own: OwnQueue) -> Prepared:
 def _complete_and_claim(own: OwnQueue) -> Prepared:
     lease = own.held("running", expected=5)
     own.put("first", expected=5)
-    ending, terms = (WORKER, "0", "op1", lease.id, lease.token, ""), "3600000 ttl 30000 5000 20000"
-    return "complete_and_claim", (*ending, "0123456789abcdef", terms)
+    return "complete_and_claim", (WORKER, TERMS, *handed(lease))
+
+
+def _complete_and_claim_several(own: OwnQueue) -> Prepared:
+    for n, expected in enumerate((5, None, None)):
+        own.put(f"running{n}", expected=expected)
+    leases = [own.claim(slot=str(n)) for n in range(3)]
+    own.client.hincrby(keys.job(own.name, "running1"), "started_at", -700)
+    own.put("first")
+    own.put("second", expected=5)
+    return "complete_and_claim", (WORKER, TERMS, *(word for lease in leases for word in handed(lease)))
+
+
+def _complete_and_claim_due(own: OwnQueue) -> Prepared:
+    lease = own.held("running")
+    own.put("due", delay=60)
+    own.client.zadd(keys.scheduled(own.name), {"due": 1})
+    return "complete_and_claim", (WORKER, TERMS, *handed(lease))
 
 
 def _complete_and_find_nothing(own: OwnQueue) -> Prepared:
@@ -352,6 +376,8 @@ SCENARIOS: dict[str, Callable[[OwnQueue], Prepared]] = {
     "progress": _progress,
     "complete": _complete,
     "complete and claim": _complete_and_claim,
+    "complete and claim of several": _complete_and_claim_several,
+    "complete and claim of a due one": _complete_and_claim_due,
     "complete and find nothing": _complete_and_find_nothing,
     "complete with an old token": _complete_refused,
     "complete with another version": _conflict,

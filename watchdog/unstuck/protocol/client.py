@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from unstuck.connections import text
 from unstuck.errors import Refused, classify
-from unstuck.protocol import keys, scripts
+from unstuck.protocol import keys, scripts, together
 from unstuck.protocol.diagnosis import naming
 from unstuck.protocol.leases import Claim, Enqueued, Lease, Terms, claimed
 from unstuck.protocol.limits import Limits
@@ -44,7 +44,7 @@ class Queue:
         self.client = client
         self.name = keys.valid_queue(name)
         self.limits = limits or Limits()
-        self._meta = keys.meta(name)
+        self.meta = keys.meta(name)
         self._announced = -ANNOUNCE_EVERY_SECONDS
         self._announcing = threading.Lock()
 
@@ -91,7 +91,7 @@ class Queue:
         job_id = keys.valid_id(id) if id is not None else secrets.token_hex(16)
         self.announce()
         args = self._enqueue_args(job_id, payload, op, delay, max_attempts, retry_delay, expected)
-        answer = scripts.run(self.client, "enqueue_job", self._meta, *args)
+        answer = scripts.run(self.client, "enqueue_job", self.meta, *args)
         return Enqueued(job_id, text(answer[0]) == "enqueued", text(answer[1]))
 
     def enqueue_many(
@@ -109,7 +109,7 @@ class Queue:
         for payload in payloads:
             job_id = secrets.token_hex(16)
             args = self._enqueue_args(job_id, encode(payload), None, delay, max_attempts, retry_delay, expected)
-            calls.append(scripts.Call("enqueue_job", self._meta, args))
+            calls.append(scripts.Call("enqueue_job", self.meta, args))
         done: list[Enqueued] = []
         for start in range(0, len(calls), 500):
             part = calls[start : start + 500]
@@ -169,24 +169,15 @@ class Queue:
         One call at a time per worker and slot; `op` repeats an earlier call.
         """
         self.announce()
-        answer = scripts.run(
-            self.client, "claim_job", self._meta, *self._claim_args(worker, slot, terms or Terms(), op)
-        )
+        answer = scripts.run_call(self.client, self.claiming(worker, slot, terms or Terms(), op))
         return claimed(self, answer, worker, slot)
 
-    def _claim_args(self, worker: str, slot: str, terms: Terms, op: str | None) -> tuple[scripts.Argument, ...]:
+    def claiming(self, worker: str, slot: str, terms: Terms, op: str | None) -> scripts.Call:
+        """The call that claims, not sent yet. The operation id is also the nonce of the new token, if it can be."""
         op = op or scripts.operation()
         nonce = op if re.fullmatch(r"[0-9a-f]{16}", op) else scripts.operation()
-        return (
-            worker,
-            f"{slot}c",
-            op,
-            nonce,
-            terms.lock,
-            terms.lock_ttl_ms,
-            terms.heartbeat_ms,
-            terms.abort_after_ms,
-        )
+        held = (terms.lock, terms.lock_ttl_ms, terms.heartbeat_ms, terms.abort_after_ms)
+        return scripts.Call("claim_job", self.meta, (worker, f"{slot}c", op, nonce, *held))
 
     def heartbeat(
         self,
@@ -201,19 +192,19 @@ class Queue:
         args: list[scripts.Argument] = [worker, record_ttl_ms, "" if applied_ms is None else applied_ms]
         for lease in leases:
             args += [lease.id, lease.token, clip((progress or {}).get(lease.id, ""), MAX_PROGRESS_BYTES)]
-        answer = scripts.run(self.client, "heartbeat_jobs", self._meta, *args)
+        answer = scripts.run(self.client, "heartbeat_jobs", self.meta, *args)
         return int(answer[0]) == 1, [text(word) for word in answer[2:]]
 
     def report_progress(self, job_id: str, token: str, value: str) -> str:
         """Store a progress value under a current token: `ok`, `cancelled` or `lost`."""
         value = clip(value, MAX_PROGRESS_BYTES)
-        return text(scripts.run(self.client, "report_progress", self._meta, job_id, token, value))
+        return text(scripts.run(self.client, "report_progress", self.meta, job_id, token, value))
 
     # -- finishing -------------------------------------------------------------------------------------------------
 
     def complete(self, lease: Lease, *, version: int | None = None, op: str | None = None) -> str:
         """`completed`, `refused` (the token is not current) or `conflict` (optimistic mode: another version)."""
-        return text(scripts.run(self.client, *self._complete_call(lease, version, op)))
+        return text(scripts.run_call(self.client, self.completion(lease, version, op)))
 
     def complete_and_claim(
         self,
@@ -229,41 +220,16 @@ class Queue:
         When this raises, either part may have been carried out: ask again with `complete`, and with `claim` and the
         operation id that was given here.
         """
-        complete = self._complete_call(lease, version, op)
-        claim = self._claim_args(lease.worker, lease.slot, terms, claim_op)
-        _, _, end_op, _, _, result_ttl, expected = complete[2:]
-        held = f"{result_ttl} {terms.lock} {terms.lock_ttl_ms} {terms.heartbeat_ms} {terms.abort_after_ms}"
-        # One script where all is straight; it changes nothing where it is not, and then each part answers for itself.
-        args = (lease.worker, lease.slot, end_op, lease.id, lease.token, expected, claim[2], held)
-        both = scripts.run(self.client, "complete_and_claim", self._meta, *args)
-        if text(both[0]) != "apart":
-            return text(both[0]), claimed(self, both[1:], lease.worker, lease.slot)
-        calls = [
-            scripts.Call(complete[0], complete[1], complete[2:]),
-            scripts.Call("claim_job", self._meta, claim),
-        ]
-        done, taken = scripts.run_many(self.client, calls)
-        if isinstance(taken, Exception):
-            raise taken
-        begun = claimed(self, taken, lease.worker, lease.slot)
-        if isinstance(done, Exception):
-            if isinstance(begun, Lease):
-                self.release(begun, "unfinished")  # the caller hears of the other part only
-            raise done
-        return text(done), begun
+        one = together.Handed(lease, version, op, claim_op or scripts.operation())
+        (answer,) = together.complete_and_claim(self, lease.worker, terms, [one])
+        return answer or together.separately(self, terms, one)
 
-    def _complete_call(self, lease: Lease, version: int | None, op: str | None) -> tuple[Any, ...]:
-        return (
-            "complete_job",
-            self._meta,
-            lease.worker,
-            f"{lease.slot}f",
-            op or f"c{lease.token}/{'' if version is None else version}",
-            lease.id,
-            lease.token,
-            self.limits.result_ttl_ms,
-            "" if version is None else version,
-        )
+    def completion(self, lease: Lease, version: int | None, op: str | None) -> scripts.Call:
+        """The call that completes, not sent yet. Without `op` its operation id is that of this attempt's completion."""
+        expected = "" if version is None else version
+        op = op or f"c{lease.token}/{expected}"
+        args = (lease.worker, f"{lease.slot}f", op, lease.id, lease.token, self.limits.result_ttl_ms, expected)
+        return scripts.Call("complete_job", self.meta, args)
 
     def fail(
         self, lease: Lease, error: str, *, cause: str = "error", permanent: bool = False, op: str | None = None
@@ -272,7 +238,7 @@ class Queue:
         answer = scripts.run(
             self.client,
             "fail_job",
-            self._meta,
+            self.meta,
             lease.worker,
             f"{lease.slot}f",
             op or f"f{lease.token}",
@@ -294,7 +260,7 @@ class Queue:
         answer = scripts.run(
             self.client,
             "release_job",
-            self._meta,
+            self.meta,
             lease.worker,
             f"{lease.slot}f",
             op or f"r{lease.token}",
@@ -312,20 +278,20 @@ class Queue:
         """`dead` (it was waiting), `told` (its running attempt was asked), `ended` or `missing`."""
         limits = (self.limits.dead_max, self.limits.dead_ttl_ms)
         args = (keys.valid_id(job_id), op or scripts.operation(), *limits)
-        return text(scripts.run(self.client, "cancel_job", self._meta, *args)[0])
+        return text(scripts.run(self.client, "cancel_job", self.meta, *args)[0])
 
     def promote(self, most: int = 100) -> int:
         """Move due jobs from scheduled to pending; returns how many."""
-        return int(scripts.run(self.client, "promote_jobs", self._meta, most)[0])
+        return int(scripts.run(self.client, "promote_jobs", self.meta, most)[0])
 
     def retry_dead(self, job_id: str, *, op: str | None = None) -> str:
         """`retried`, `not_dead` or `missing`. Resets failures and rescues."""
         args = (keys.valid_id(job_id), op or scripts.operation())
-        return text(scripts.run(self.client, "retry_dead", self._meta, *args)[0])
+        return text(scripts.run(self.client, "retry_dead", self.meta, *args)[0])
 
     def drop_dead(self, job_id: str, *, op: str | None = None) -> str:
         """`dropped`, `not_dead` or `missing`."""
-        return text(scripts.run(self.client, "drop_dead", self._meta, job_id, op or scripts.operation())[0])
+        return text(scripts.run(self.client, "drop_dead", self.meta, job_id, op or scripts.operation())[0])
 
     def show(self, job_id: str) -> dict[str, str]:
         """The fields of a job's hash, empty if there is none."""
@@ -342,9 +308,9 @@ class Queue:
         args: list[scripts.Argument] = [worker, record_ttl_ms, 1 if control else 0]
         for name, value in (record or {}).items():
             args += [name, value]
-        return int(scripts.run(self.client, "register_worker", self._meta, *args)[1])
+        return int(scripts.run(self.client, "register_worker", self.meta, *args)[1])
 
     def leave(self, worker: str, slots: Iterable[str]) -> bool:
         """Take a worker off the list; False if it still holds jobs (then it stays)."""
         fields = [f"{slot}{part}" for slot in slots for part in "cf"]
-        return text(scripts.run(self.client, "leave_worker", self._meta, worker, *fields)[0]) == "left"
+        return text(scripts.run(self.client, "leave_worker", self.meta, worker, *fields)[0]) == "left"

@@ -88,6 +88,11 @@ class Call:
     args: tuple[Argument, ...]
 
 
+def run_call(client: Redis, call: Call) -> Any:
+    """As `run`, for a call that stands ready."""
+    return run(client, call.script, call.key, *call.args)
+
+
 def run_many(client: Redis, calls: Sequence[Call]) -> list[Any]:
     """Run several scripts in one round trip, in order but not as one transaction.
 

@@ -19,8 +19,10 @@ from typing import TypeVar
 from unstuck.errors import classify, explain
 from unstuck.protocol import Claim, Lease, Queue, Terms
 from unstuck.protocol.scripts import operation
+from unstuck.protocol.together import Handed, complete_and_claim, separately
 from unstuck.protocol.values import jitter_thousandths
 from unstuck.worker.attempts import Attempt, may_heal
+from unstuck.worker.handover import Handover
 from unstuck.worker.heart import Heart
 from unstuck.worker.isolation import Runner
 from unstuck.worker.journal import log, say
@@ -57,6 +59,10 @@ class Shared:
     letting_go: threading.Event = field(default_factory=threading.Event)
     counts: Counter[str] = field(default_factory=Counter)
     ended: Callable[[Slot], None] = lambda _: None
+    handover: Handover = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.handover = Handover(lambda some: complete_and_claim(self.queue, self.worker, self.terms, some))
 
 
 class Slot(threading.Thread):
@@ -208,9 +214,8 @@ class Slot(threading.Thread):
         else:
             self._unanswered = (operation(), time.monotonic())
             try:
-                done, taken = shared.queue.complete_and_claim(
-                    lease, shared.terms, version=version, claim_op=self._unanswered[0]
-                )
+                one = Handed(lease, version, claim_op=self._unanswered[0])
+                done, taken = shared.handover(one) or separately(shared.queue, shared.terms, one)
             except Exception as error:  # noqa: BLE001  either part may have been carried out
                 self._complain("completion_failed", error, first=True, attempt=attempt)
                 done = self._report(attempt, lambda: shared.queue.complete(lease, version=version))

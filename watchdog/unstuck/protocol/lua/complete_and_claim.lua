@@ -1,152 +1,250 @@
 #!lua flags=allow-oom
--- The straight case of complete_job and claim_job in one: look at everything, then write everything. Whatever is not straight
--- (a refusal, a conflict, a due or odd job, a bad argument, a repetition) changes nothing and answers 'apart': run both then.
--- This one runs for every job, so it does without the shared functions: making them costs a tenth of it.
+-- complete_job and claim_job for some slots of one worker, where the case is straight: look at everything, then write
+-- everything, so that what the slots have in common is read and written once. Any other slot (a refusal, a conflict, an odd job,
+-- a bad argument, one part repeated) is answered 'apart', and nothing was changed for it: run both scripts then.
+-- This one runs for every job, so it does without most of the shared functions: making them costs a tenth of it.
 -- KEYS 1 unstuck:{Q}:meta
--- ARGV 1 worker  2 slot (the completion's is this and an f, the claim's this and a c)  3 op of the completion  4 id  5 token
---      6 expected version or ''  7 op of the claim (16 hex; also the nonce of the new token)
---      8 terms (result_ttl_ms, lock, lock_ttl_ms, heartbeat_ms, abort_after_ms, with blanks between)
--- returns {'completed', then the answer of claim_job: 'job' … or 'empty' …} | {'apart'}
+-- ARGV 1 worker  2 terms (result_ttl_ms, lock, lock_ttl_ms, heartbeat_ms, abort_after_ms, with blanks between), then for each of
+--      at most 25 slots: slot (the completion's is this and an f, the claim's this and a c), op of the completion, id, token,
+--      expected version or '', op of the claim (16 hex; also the nonce of the new token)
+-- returns for each slot {'completed', then the answer of claim_job: 'job' … or 'empty' …} | {'apart'}
 local call, find, sub, format, max, ARGV = redis.call, string.find, string.sub, string.format, math.max, ARGV
-local APART = {'apart'}
-local meta = KEYS[1]
+local APART, answers = {'apart'}, {}
+local meta, worker, slots = KEYS[1], ARGV[1], (#ARGV - 2) / 6
 local stem = sub(meta, 1, -5)
 local v = call('HGET', meta, 'v')
 if v and v ~= '1' then return redis.error_reply('UNSTUCKVERSION ' .. v) end
-if not find(meta, '^unstuck:{[^}]*}:meta$') then return redis.error_reply('UNSTUCKNAME meta key ' .. meta) end
-local worker, id, token, expects, nonce, terms = ARGV[1], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local result_ttl, lock, lock_ttl, beat, abort_after =
-  string.match(terms, '^([1-9]%d*) (%l+) ([1-9]%d*) ([1-9]%d*) ([1-9]%d*)$')
-if (lock ~= 'ttl' and lock ~= 'none') or #nonce ~= 16 or not find(nonce, '^%x+$')
-  or #result_ttl > 13 or #lock_ttl > 13 or #beat > 13 or #abort_after > 13 then
-  return APART
+if not v and not find(meta, '^unstuck:{[^}]*}:meta$') then return redis.error_reply('UNSTUCKNAME meta key ' .. meta) end
+if slots < 1 or slots > 25 or slots % 1 ~= 0 then return redis.error_reply('UNSTUCKVALUE number of slots ' .. slots) end
+local fields = {} -- of `ops`
+for i = 1, slots do
+  answers[i] = APART
+  local caller = worker .. ':' .. ARGV[6 * i - 3]
+  fields[2 * i - 1], fields[2 * i] = caller .. 'f', caller .. 'c'
 end
-local ops, caller, started, ended = stem .. 'ops', worker .. ':' .. ARGV[2], nonce .. ' ', ARGV[3] .. ' '
-local starting, ending = caller .. 'c', caller .. 'f'
-local last = call('HMGET', ops, ending, starting)
-local ended_before = last[1] and sub(last[1], 1, #ended) == ended
-local started_before = last[2] and sub(last[2], 1, #started) == started
-if ended_before and started_before then
+local result_ttl, lock, lock_ttl, beat, abort_after =
+  string.match(ARGV[2], '^([1-9]%d*) (%l+) ([1-9]%d*) ([1-9]%d*) ([1-9]%d*)$')
+if (lock ~= 'ttl' and lock ~= 'none')
+  or #result_ttl > 13 or #lock_ttl > 13 or #beat > 13 or #abort_after > 13 then
+  return answers
+end
+
+local function whole(number) return number == 1 and '1' or format('%d', number) end
+local function after(text)
+  return text == '0' and '1' or text == '1' and '2' or text == '2' and '3' or format('%d', text + 1)
+end
+
+-- The jobs that end. The body of each has this worker and token, so both have been found valid when it began.
+local ops = stem .. 'ops'
+local last = call('HMGET', ops, unpack(fields))
+local ending, ends, repeated = {}, 0, nil
+local known, taken = {}, {} -- ids and slots: none twice
+for i = 1, slots do
+  local from = 6 * i - 4
+  local ended, started, end_op, nonce = last[2 * i - 1], last[2 * i], ARGV[from + 2] .. ' ', ARGV[from + 6]
+  ended = ended and sub(ended, 1, #end_op) == end_op
+  started = started and sub(started, 1, #nonce + 1) == nonce .. ' '
+  if ended and started then
+    repeated = repeated or {}
+    repeated[#repeated + 1] = i
+  elseif not ended and not started and not taken[fields[2 * i]] and #nonce == 16 and find(nonce, '^%x+$') then
+    local id, expects = ARGV[from + 3], ARGV[from + 5]
+    local body = redis.pcall('HMGET', stem .. 'job:' .. id, 'state', 'token', 'worker', 'version', 'started_at',
+      'expected_by', 'cancelled_at')
+    local version, begun = body[4], body[5]
+    if body[1] == 'active' and body[2] == ARGV[from + 4] and body[3] == worker and not body[7] and not known[id]
+      and version and version ~= '' and #version <= 15 and (expects == '' or expects == version)
+      and begun and begun ~= '' and #begun <= 15 and find(version .. begun, '^%d+$') then
+      ends = ends + 1
+      body[8] = from -- where its slot stands in ARGV
+      ending[ends] = body
+      if slots > 1 then known[id], taken[fields[2 * i]] = true, true end
+    end
+  end
+end
+if repeated then
 --@include common
 --@include starting
   local now = clock()
-  local answer = repeat_claim(sub(last[2], #started + 1), now)
-  table.insert(answer, 1, sub(last[1], #ended + 1))
-  return answer
+  for i = 1, #repeated do
+    local k = repeated[i]
+    local answer = repeat_claim(sub(last[2 * k], #ARGV[6 * k + 2] + 2), now)
+    table.insert(answer, 1, sub(last[2 * k - 1], #ARGV[6 * k - 2] + 2))
+    answers[k] = answer
+  end
 end
-if ended_before or started_before then return APART end
-
--- The job that ends. Its body has this worker and token, so both have been found valid when it began.
+if ends == 0 then return answers end
 local time = call('TIME')
 local micros = time[1] .. sub('00000' .. time[2], -6)
 local at = sub(micros, 1, -4)
 local now = at + 0
-local job = stem .. 'job:' .. id
-local body = call('HMGET', job, 'state', 'token', 'worker', 'version', 'started_at', 'expected_by', 'cancelled_at')
-local version, begun, deadline = body[4], body[5], body[6]
-if body[1] ~= 'active' or body[2] ~= token or body[3] ~= worker or body[7] or not version or not find(version, '^%d+$')
-  or #version > 15 or expects ~= '' and expects ~= version or not begun or #begun > 15 or not find(begun, '^%d+$') then
-  return APART
-end
 local stamp = call('GET', stem .. 'stamp')
 if not stamp or #stamp == #micros and stamp < micros and find(stamp, '^%d+$') then stamp = micros
 elseif #stamp <= 16 and find(stamp, '^%d+$') then stamp = format('%d', max(stamp + 1, micros))
-else return APART end
-local ran = max(0, now - begun)
+else return answers end
 
--- The job that begins, if there is one.
+-- The jobs that begin, as many as there are. From the first odd one on, it is for claim_job to say what becomes of them.
 local pending, scheduled = stem .. 'pending', stem .. 'scheduled'
-local next_id = call('LINDEX', pending, '-1')
+local active, running, held, events = stem .. 'active', stem .. 'started', stem .. 'held:' .. worker, stem .. 'events'
 local first = call('ZRANGE', scheduled, '0', '0', 'WITHSCORES')
 local due = first[2] and tonumber(first[2])
-if due and due <= now then return APART end
-local next_job, fresh, expected, delay
-local stats, run_bucket, delay_bucket, counters = stem .. 'stats', 'run_le_50', 'delay_le_50', nil
-if ran > 50 then
---@include buckets
-  run_bucket = bucket('run_le_', ran)
+if due and due <= now then
+--@include common
+--@include placing
+--@include promoting
+  call('ZCARD', active)
+  call('ZCARD', running)
+  call('SCARD', held)
+  call('ZCARD', stem .. 'deadlines')
+  call('HLEN', stem .. 'stats')
+  check_places()
+  promote(at, 100)
+  first = call('ZRANGE', scheduled, '0', '0', 'WITHSCORES')
+  due = first[2] and tonumber(first[2])
 end
-if next_id then
-  next_job = stem .. 'job:' .. next_id
-  if #next_id > 128 or not (find(next_id, '^%w+$') or find(next_id, '^[%w._:-]+$')) then return APART end
-  fresh = redis.pcall('HMGET', next_job, 'state', 'payload', 'expected_ms', 'attempt', 'rescues', 'failures', 'version',
-    'ready_at')
-  if fresh.err or fresh[1] ~= 'pending' or not fresh[2] then return APART end
-  fresh[3] = fresh[3] or '0'
-  expected = fresh[3]
-  for i = 3, 8 do
-    if not fresh[i] or fresh[i] == '' or #fresh[i] > 15 then return APART end
+local waiting = call('LRANGE', pending, '-' .. whole(ends), '-1')
+local fresh, begins = {}, 0
+for k = 1, #waiting do
+  local id = waiting[#waiting + 1 - k]
+  local body = not known[id] and #id <= 128 and (find(id, '^%w+$') or find(id, '^[%w._:-]+$'))
+    and redis.pcall('HMGET', stem .. 'job:' .. id, 'state', 'payload', 'expected_ms', 'attempt', 'rescues', 'failures',
+      'version', 'ready_at')
+  local straight = body and body[1] == 'pending' and body[2]
+  if straight then
+    body[3] = body[3] or '0'
+    for i = 3, 8 do
+      if not body[i] or body[i] == '' or #body[i] > 15 then straight = false end
+    end
   end
-  if not find(table.concat(fresh, '', 3), '^%d+$') then return APART end
-  delay = max(0, now - fresh[8])
-  if delay > 50 then
---@include buckets
-    delay_bucket = bucket('delay_le_', delay)
+  if not straight or not find(table.concat(body, '', 3), '^%d+$') then
+    ends = k - 1
+    break
   end
-  counters = call('HMGET', stats, 'completed', 'run_ms', run_bucket, 'unheard', 'started', 'delay_ms', delay_bucket)
-else
-  counters = call('HMGET', stats, 'completed', 'run_ms', run_bucket, 'unheard')
+  fresh[k], begins = body, k
+  if ends > 1 then known[id] = true end
 end
-for i = 1, next_id and 7 or 4 do
-  local number = counters[i] or '0'
-  if number == '' or #number > 15 then return APART end
-  counters[i] = number
+if ends == 0 then return answers end
+
+-- What will be counted. Buckets beyond the first are seldom: `others` has their names and how often.
+--@include buckets
+local ran, waited, deadlines, others = 0, 0, false, nil
+local run_bucket, run_count, delay_bucket, delay_count = nil, 0, 'delay_le_50', 0
+local function other(name)
+  others = others or {}
+  others[name] = (others[name] or 0) + 1
 end
-if not find(table.concat(counters), '^%d+$') then return APART end
+for k = 1, ends do
+  local body = ending[k]
+  local ms = max(0, now - body[5])
+  local name = bucket('run_le_', ms)
+  run_bucket = run_bucket or name
+  if name == run_bucket then run_count = run_count + 1 else other(name) end
+  ran, deadlines = ran + ms, deadlines or body[6]
+end
+for k = 1, begins do
+  local body = fresh[k]
+  local ms = max(0, now - body[8])
+  local name = bucket('delay_le_', ms)
+  if k == 1 then delay_bucket = name end
+  if name == delay_bucket then delay_count = delay_count + 1 else other(name) end
+  waited, deadlines = waited + ms, deadlines or body[3] ~= '0'
+end
+local stats = stem .. 'stats'
+local counts = call('HMGET', stats, 'completed', 'run_ms', run_bucket, 'unheard', 'started', 'delay_ms', delay_bucket)
+for i = 1, 7 do
+  local number = counts[i] or '0'
+  if number == '' or #number > 15 then return answers end
+  counts[i] = number
+end
+if not find(table.concat(counts), '^%d+$') then return answers end
+if others then
+  for name, count in pairs(others) do
+    local number = call('HGET', stats, name) or '0'
+    if #number > 15 or not find(number, '^%d+$') then return answers end
+    others[name] = format('%d', number + count)
+  end
+end
 
 -- What will be written to has the right type, or raises now; the first write is the one to `events`, which then does.
-local active, running, held, events = stem .. 'active', stem .. 'started', stem .. 'held:' .. worker, stem .. 'events'
 call('ZCARD', active)
 call('ZCARD', running)
 call('SCARD', held)
-if deadline or expected and expected ~= '0' then call('ZCARD', stem .. 'deadlines') end
+if deadlines then call('ZCARD', stem .. 'deadlines') end
 
-call('XADD', events, 'MAXLEN', '~', '10000', '*', 'event', 'completed', 'job', id, 'worker', worker, 'token', token,
-  'cause', '')
-local unheard = counters[4]
-local said = '{"id":"' .. id .. '","event":"completed","stamp":' .. stamp .. '}'
-if call('PUBLISH', stem .. 'invalidate', said) == 0 then unheard = format('%d', unheard + 1) end
-call('SETRANGE', stem .. 'stamp', '0', stamp)
-local answer, kept
-if next_id then -- before the other one ends: the worker's set never becomes empty in between
-  local nth, versioned, by = format('%d', fresh[4] + 1), fresh[7] + 1, ''
-  local next_token = nth .. '.' .. nonce
-  call('RPOP', pending)
-  call('HSET', next_job, 'state', 'active', 'attempt', nth, 'version', format('%d', versioned), 'token', next_token,
-    'worker', worker, 'started_at', at, 'heartbeat_at', at, 'lock', lock, 'lock_ttl_ms', lock_ttl,
-    'heartbeat_ms', beat, 'abort_after_ms', abort_after)
-  if expected ~= '0' then
-    by = format('%d', now + expected)
-    call('HSET', next_job, 'expected_by', by)
-    call('ZADD', stem .. 'deadlines', by, next_id)
+local unheard, ended, gone = 0, {''}, {'', ''}
+for k = 1, ends do
+  local from = ending[k][8]
+  local id, token = ARGV[from + 3], ARGV[from + 4]
+  ended[k], gone[2 * k - 1], gone[2 * k] = id, stem .. 'lock:' .. id, stem .. 'cache:' .. id
+  if k == 1 then
+    call('XADD', events, 'MAXLEN', '~', '10000', '*', 'event', 'completed', 'job', id, 'worker', worker, 'token', token,
+      'cause', '')
+  else
+    call('XADD', events, '*', 'event', 'completed', 'job', id, 'worker', worker, 'token', token, 'cause', '')
   end
-  if lock == 'ttl' then call('SET', stem .. 'lock:' .. next_id, next_token, 'PX', lock_ttl) end
-  call('ZADD', active, at, next_id)
-  call('ZADD', running, at, next_id)
-  call('SADD', held, next_id)
-  call('XADD', events, '*', 'event', 'acquired', 'job', next_id, 'worker', worker, 'token', next_token, 'cause', '')
-  kept = started .. next_id .. ' ' .. next_token .. ' ' .. nth
-  call('HSET', stats, 'completed', format('%d', counters[1] + 1), 'run_ms', format('%d', counters[2] + ran),
-    run_bucket, format('%d', counters[3] + 1), 'unheard', unheard, 'started', format('%d', counters[5] + 1),
-    'delay_ms', format('%d', counters[6] + delay), delay_bucket, format('%d', counters[7] + 1))
-  answer = {'completed', 'job', next_id, next_token, fresh[4] + 1, fresh[2], now, tonumber(fresh[5]), tonumber(fresh[6]), by,
-    versioned}
-else
-  call('DEL', stem .. 'wake')
-  call('HSET', stats, 'completed', format('%d', counters[1] + 1), 'run_ms', format('%d', counters[2] + ran),
-    run_bucket, format('%d', counters[3] + 1), 'unheard', unheard)
-  answer = {'completed', 'empty', due and format('%d', due) or -1, now}
+  local said = '{"id":"' .. id .. '","event":"completed","stamp":' .. stamp .. '}'
+  if call('PUBLISH', stem .. 'invalidate', said) == 0 then unheard = unheard + 1 end
 end
-call('ZREM', active, id)
-call('ZREM', running, id)
-if deadline then call('ZREM', stem .. 'deadlines', id) end
-call('SREM', held, id)
-call('UNLINK', stem .. 'lock:' .. id, stem .. 'cache:' .. id)
-call('HSET', job, 'state', 'done', 'version', format('%d', version + 1), 'finished_at', at)
-call('HDEL', job, 'payload', 'progress')
-if deadline then call('HDEL', job, 'expected_by') end
-call('PEXPIRE', job, result_ttl)
+unheard = unheard == 0 and counts[4] or format('%d', counts[4] + unheard)
+call('SETRANGE', stem .. 'stamp', '0', stamp)
+local kept = {}
+if begins > 0 then -- before the others end: the worker's set never becomes empty in between
+  local scores, ids = {'', ''}, {''}
+  call('RPOP', pending, whole(begins))
+  for k = 1, begins do
+    local id, body, from, expected_by = waiting[#waiting + 1 - k], fresh[k], ending[k][8], ''
+    local job, nth, version, nonce = stem .. 'job:' .. id, after(body[4]), after(body[7]), ARGV[from + 6]
+    local token = nth .. '.' .. nonce
+    call('HSET', job, 'state', 'active', 'attempt', nth, 'version', version, 'token', token,
+      'worker', worker, 'started_at', at, 'heartbeat_at', at, 'lock', lock, 'lock_ttl_ms', lock_ttl,
+      'heartbeat_ms', beat, 'abort_after_ms', abort_after)
+    if body[3] ~= '0' then
+      expected_by = format('%d', now + body[3])
+      call('HSET', job, 'expected_by', expected_by)
+      call('ZADD', stem .. 'deadlines', expected_by, id)
+    end
+    if lock == 'ttl' then call('SET', stem .. 'lock:' .. id, token, 'PX', lock_ttl) end
+    call('XADD', events, '*', 'event', 'acquired', 'job', id, 'worker', worker, 'token', token, 'cause', '')
+    kept[k] = nonce .. ' ' .. id .. ' ' .. token .. ' ' .. nth
+    ids[k], scores[2 * k - 1], scores[2 * k] = id, at, id
+    answers[(from + 4) / 6] = {'completed', 'job', id, token, body[4] + 1, body[2], now, tonumber(body[5]),
+      tonumber(body[6]), expected_by, body[7] + 1}
+  end
+  call('ZADD', active, unpack(scores))
+  call('ZADD', running, unpack(scores))
+  call('SADD', held, unpack(ids))
+  call('HSET', stats, 'completed', format('%d', counts[1] + ends), 'run_ms', format('%d', counts[2] + ran),
+    run_bucket, format('%d', counts[3] + run_count), 'unheard', unheard, 'started', format('%d', counts[5] + begins),
+    'delay_ms', format('%d', counts[6] + waited), delay_bucket, format('%d', counts[7] + delay_count))
+else
+  call('HSET', stats, 'completed', format('%d', counts[1] + ends), 'run_ms', format('%d', counts[2] + ran),
+    run_bucket, format('%d', counts[3] + run_count), 'unheard', unheard)
+end
+if others then
+  for name, number in pairs(others) do call('HSET', stats, name, number) end
+end
+if begins < ends then
+  call('DEL', stem .. 'wake')
+  local empty = {'completed', 'empty', due and format('%d', due) or -1, now}
+  for k = begins + 1, ends do answers[(ending[k][8] + 4) / 6] = empty end
+end
+call('ZREM', active, unpack(ended))
+call('ZREM', running, unpack(ended))
+call('SREM', held, unpack(ended))
+call('UNLINK', unpack(gone))
+local answered, n = {'', '', kept[1], kept[1]}, 0
+for k = 1, ends do
+  local id, body = ended[k], ending[k]
+  local job, from = stem .. 'job:' .. id, body[8]
+  if body[6] then call('ZREM', stem .. 'deadlines', id) end
+  call('HSET', job, 'state', 'done', 'version', after(body[4]), 'finished_at', at)
+  call('HDEL', job, 'payload', 'progress')
+  if body[6] then call('HDEL', job, 'expected_by') end
+  call('PEXPIRE', job, result_ttl)
+  local field = (from + 4) / 3
+  answered[n + 1], answered[n + 2], n = fields[field - 1], ARGV[from + 2] .. ' completed', n + 2
+  if kept[k] then answered[n + 1], answered[n + 2], n = fields[field], kept[k], n + 2 end
+end
 -- Last, so that nothing that stops a script half way (a right that its user lacks) is ever answered as done.
-if kept then call('HSET', ops, ending, ended .. 'completed', starting, kept)
-else call('HSET', ops, ending, ended .. 'completed') end
-return answer
+call('HSET', ops, unpack(answered))
+return answers

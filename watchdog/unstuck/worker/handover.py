@@ -1,0 +1,102 @@
+"""Where the slots of a worker hand in their completions: those that come together go to Redis in one script.
+
+The first to come sends; whoever comes meanwhile waits for its return, and the first of those sends the rest. So no slot waits
+longer than two round trips, and a busy worker pays once for what its slots have in common. Jobs of less than a millisecond
+would always come one by one, since each wakes the next: the sender therefore waits for jobs that began less than a
+millisecond ago, but for no other.
+
+What may go wrong: the call fails. Each slot whose completion was in it hears of it, and asks for its own. A sender that ends by
+any fault hands on to the next.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+
+from unstuck.protocol import Lease
+from unstuck.protocol.together import MOST_SLOTS, Answer, Handed
+
+COMPANY_WITHIN_SECONDS = 0.001
+
+Send = Callable[[Sequence[Handed]], Sequence[Answer | None]]
+
+
+class _Waiting:
+    """One slot with its completion, until it has the answer or has to send."""
+
+    __slots__ = ("answer", "called", "handed", "sends")
+
+    def __init__(self, handed: Handed) -> None:
+        self.handed = handed
+        self.sends = False
+        self.answer: Answer | BaseException | None = None
+        self.called = threading.Lock()
+        self.called.acquire()
+
+
+class Handover:
+    """Call it with what a slot hands in; it returns the answer to it, or None, or raises what the call raised."""
+
+    def __init__(self, send: Send, company_within: float = COMPANY_WITHIN_SECONDS) -> None:
+        self._send = send
+        self._company_within = company_within
+        self._lock = threading.Lock()
+        self._waiting: list[_Waiting] = []
+        self._led = False
+        self._begun: dict[str, float] = {}  # slots with a job from here, and since when
+        self._company: threading.Lock | None = None  # released when nobody is expected any more
+
+    def __call__(self, handed: Handed) -> Answer | None:
+        mine = _Waiting(handed)
+        with self._lock:
+            self._begun.pop(handed.lease.slot, None)
+            self._waiting.append(mine)
+            mine.sends, self._led = not self._led, True
+            if self._company is not None and not self._expected():
+                self._company.release()
+                self._company = None
+        if not mine.sends:
+            mine.called.acquire()
+        if mine.sends:
+            self._lead()
+        if isinstance(mine.answer, BaseException):
+            raise mine.answer
+        return mine.answer
+
+    def _expected(self) -> float:
+        """Seconds until the youngest job is no longer waited for; 0: none is."""
+        return max(0.0, max(self._begun.values(), default=-inf) + self._company_within - time.monotonic())
+
+    def _lead(self) -> None:
+        with self._lock:
+            patience = self._expected()
+            company = self._company = threading.Lock() if patience else None
+        if company is not None:
+            company.acquire()
+            company.acquire(timeout=patience)
+        with self._lock:
+            self._company = None
+            batch = self._waiting[:MOST_SLOTS]
+            del self._waiting[:MOST_SLOTS]
+        answers: Sequence[Answer | BaseException | None]
+        try:
+            sent = self._send([one.handed for one in batch])
+            answers = [answer for _, answer in zip(batch, sent, strict=True)]
+        except BaseException as error:  # noqa: BLE001  each slot of the batch has to hear of it
+            answers = [error] * len(batch)
+        now = time.monotonic()
+        with self._lock:
+            for one, answer in zip(batch, answers, strict=True):
+                one.answer = answer
+                if isinstance(answer, tuple) and isinstance(answer[1], Lease):
+                    self._begun[one.handed.lease.slot] = now
+            following = self._waiting[0] if self._waiting else None
+            self._led = following is not None
+        if following is not None:
+            following.sends = True
+            following.called.release()
+        for one in batch:
+            one.called.release()
