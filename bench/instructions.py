@@ -14,9 +14,28 @@ from counting import Counted, callgrind
 from stand import Server
 
 from unstuck.connections import Connections
-from unstuck.protocol import Lease, Queue, Terms
+from unstuck.protocol import Claim, Lease, Queue, Terms
+from unstuck.protocol.together import Handed, complete_and_claim
 
 WORKER = "bench:1:0123abcd"
+
+
+def several(queue: Queue, counted: Counted, times: int, slots: int) -> None:
+    queue.enqueue_many([{"n": n, "to": "someone@example.org"} for n in range((times + 1) * slots)])
+    leases = [held(queue.claim(WORKER, str(slot), Terms())) for slot in range(slots)]
+    counted.between()
+    for _ in range(times):
+        answers = complete_and_claim(queue, WORKER, Terms(), [Handed(lease) for lease in leases])
+        leases = [held(answer and answer[1]) for answer in answers]
+    print(f"  {slots:2d} slots at once {counted.between() / times / slots / 1000:8.1f} thousand instructions")
+    for lease in leases:
+        lease.complete()
+    counted.between()
+
+
+def held(taken: Lease | Claim | None) -> Lease:
+    assert isinstance(taken, Lease)
+    return taken
 
 
 def main() -> None:
@@ -51,6 +70,8 @@ def count(server: Server, queue: Queue, counted: Counted, args: argparse.Namespa
     print(f"complete + claim   {counted.between() / args.jobs / 1000:8.1f} thousand instructions")
     assert isinstance(lease, Lease)
     lease.complete()
+    for slots in (2, 4, 10):
+        several(queue, counted, args.jobs // slots, slots)
     for _ in range(args.jobs):
         queue.claim(WORKER, "0", terms)
     print(f"empty claim        {counted.between() / args.jobs / 1000:8.1f} thousand instructions")

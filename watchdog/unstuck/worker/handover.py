@@ -1,9 +1,9 @@
 """Where the slots of a worker hand in their completions: those that come together go to Redis in one script.
 
-The first to come sends; whoever comes meanwhile waits for its return, and the first of those sends the rest. So no slot waits
-longer than two round trips, and a busy worker pays once for what its slots have in common. Jobs of less than a millisecond
-would always come one by one, since each wakes the next: the sender therefore waits for jobs that began less than a
-millisecond ago, but for no other.
+The first to come sends; whoever comes meanwhile waits for its return, and the first of those sends the rest (at most 25 at a
+time). So a slot waits for two round trips at most where it waited for one, and a busy worker pays once for what its slots
+have in common. Jobs of less than a millisecond would always come one by one, since each wakes the next: the sender therefore
+waits for jobs that began less than a millisecond ago, but for no other.
 
 What may go wrong: the call fails. Each slot whose completion was in it hears of it, and asks for its own. A sender that ends by
 any fault hands on to the next.

@@ -8,7 +8,8 @@
 --      at most 25 slots: slot (the completion's is this and an f, the claim's this and a c), op of the completion, id, token,
 --      expected version or '', op of the claim (16 hex; also the nonce of the new token)
 -- returns for each slot {'completed', then the answer of claim_job: 'job' … or 'empty' …} | {'apart'}
-local call, find, sub, format, max, ARGV = redis.call, string.find, string.sub, string.format, math.max, ARGV
+local call, find, sub, format = redis.call, string.find, string.sub, string.format
+local max, unpack, ARGV = math.max, unpack, ARGV
 local APART, answers = {'apart'}, {}
 local meta, worker, slots = KEYS[1], ARGV[1], (#ARGV - 2) / 6
 local stem = sub(meta, 1, -5)
@@ -29,10 +30,11 @@ if (lock ~= 'ttl' and lock ~= 'none')
   return answers
 end
 
-local function whole(number) return number == 1 and '1' or format('%d', number) end
 local function after(text)
   return text == '0' and '1' or text == '1' and '2' or text == '2' and '3' or format('%d', text + 1)
 end
+
+local function plus(text, number) return number == 0 and text or format('%d', text + number) end
 
 -- The jobs that end. The body of each has this worker and token, so both have been found valid when it began.
 local ops = stem .. 'ops'
@@ -102,7 +104,7 @@ if due and due <= now then
   first = call('ZRANGE', scheduled, '0', '0', 'WITHSCORES')
   due = first[2] and tonumber(first[2])
 end
-local waiting = call('LRANGE', pending, '-' .. whole(ends), '-1')
+local waiting = ends == 1 and {call('LINDEX', pending, '-1') or nil} or call('LRANGE', pending, '-' .. ends, '-1')
 local fresh, begins = {}, 0
 for k = 1, #waiting do
   local id = waiting[#waiting + 1 - k]
@@ -136,7 +138,7 @@ end
 for k = 1, ends do
   local body = ending[k]
   local ms = max(0, now - body[5])
-  local name = bucket('run_le_', ms)
+  local name = ms <= 50 and 'run_le_50' or bucket('run_le_', ms)
   run_bucket = run_bucket or name
   if name == run_bucket then run_count = run_count + 1 else other(name) end
   ran, deadlines = ran + ms, deadlines or body[6]
@@ -144,7 +146,7 @@ end
 for k = 1, begins do
   local body = fresh[k]
   local ms = max(0, now - body[8])
-  local name = bucket('delay_le_', ms)
+  local name = ms <= 50 and 'delay_le_50' or bucket('delay_le_', ms)
   if k == 1 then delay_bucket = name end
   if name == delay_bucket then delay_count = delay_count + 1 else other(name) end
   waited, deadlines = waited + ms, deadlines or body[3] ~= '0'
@@ -185,12 +187,12 @@ for k = 1, ends do
   local said = '{"id":"' .. id .. '","event":"completed","stamp":' .. stamp .. '}'
   if call('PUBLISH', stem .. 'invalidate', said) == 0 then unheard = unheard + 1 end
 end
-unheard = unheard == 0 and counts[4] or format('%d', counts[4] + unheard)
+unheard = plus(counts[4], unheard)
 call('SETRANGE', stem .. 'stamp', '0', stamp)
 local kept = {}
 if begins > 0 then -- before the others end: the worker's set never becomes empty in between
   local scores, ids = {'', ''}, {''}
-  call('RPOP', pending, whole(begins))
+  if begins == 1 then call('RPOP', pending) else call('RPOP', pending, begins) end
   for k = 1, begins do
     local id, body, from, expected_by = waiting[#waiting + 1 - k], fresh[k], ending[k][8], ''
     local job, nth, version, nonce = stem .. 'job:' .. id, after(body[4]), after(body[7]), ARGV[from + 6]
@@ -213,12 +215,12 @@ if begins > 0 then -- before the others end: the worker's set never becomes empt
   call('ZADD', active, unpack(scores))
   call('ZADD', running, unpack(scores))
   call('SADD', held, unpack(ids))
-  call('HSET', stats, 'completed', format('%d', counts[1] + ends), 'run_ms', format('%d', counts[2] + ran),
-    run_bucket, format('%d', counts[3] + run_count), 'unheard', unheard, 'started', format('%d', counts[5] + begins),
-    'delay_ms', format('%d', counts[6] + waited), delay_bucket, format('%d', counts[7] + delay_count))
+  call('HSET', stats, 'completed', plus(counts[1], ends), 'run_ms', plus(counts[2], ran),
+    run_bucket, plus(counts[3], run_count), 'unheard', unheard, 'started', plus(counts[5], begins),
+    'delay_ms', plus(counts[6], waited), delay_bucket, plus(counts[7], delay_count))
 else
-  call('HSET', stats, 'completed', format('%d', counts[1] + ends), 'run_ms', format('%d', counts[2] + ran),
-    run_bucket, format('%d', counts[3] + run_count), 'unheard', unheard)
+  call('HSET', stats, 'completed', plus(counts[1], ends), 'run_ms', plus(counts[2], ran),
+    run_bucket, plus(counts[3], run_count), 'unheard', unheard)
 end
 if others then
   for name, number in pairs(others) do call('HSET', stats, name, number) end
