@@ -113,8 +113,11 @@ def test_a_damaged_key_of_one_job_or_worker_leaves_every_job_where_it_was(own, n
     for one in [WORKER] if what in {"held", "worker"} else jobs:
         own.damage(f"{what}:{one}")
     before = own.everything()
-    if refusal(own, script, args):
+    refused = refusal(own, script, args)
+    if refused:
         assert own.everything() == before
+        assert str(refused).startswith(own.key(f"{what}:"))
+        assert "RENAME" in str(refused)
     elif what != "job":
         own.in_one_place_each()
     # Of a job whose body is no hash only the id is left; it may stay, or stand in quarantine.

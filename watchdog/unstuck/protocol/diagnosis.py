@@ -1,13 +1,14 @@
 """Name what a script refused: its error codes become exceptions with the place and the mend, in this one room.
 
 Scripts stay quick because they do not describe wrong types themselves: Redis raises a bare WRONGTYPE before their first
-write, and only then is every key of the queue asked for its type here. Plain commands on one key do so in :func:`naming`.
+write, and only then is every key of the queue asked for its type here, and those of the jobs and workers that the call named.
+Plain commands on one key do so in :func:`naming`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
     from redis.exceptions import ResponseError
 
 _STEM = re.compile(r"(unstuck:\{([^}]*)\}:)")
+_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
-def translate(client: Redis, key: str, error: ResponseError) -> Exception:
-    """The exception for an error reply of one of our scripts; any other error is returned as it is."""
+def translate(client: Redis, key: str, error: ResponseError, args: Sequence[object] = ()) -> Exception:
+    """The exception for an error reply of one of our scripts; any other error is returned as it is.
+
+    `args` are those of the call: among them are the names of the jobs and workers whose keys it went to.
+    """
     text = re.sub(r"^Command # \d+ .*? of pipeline caused error: ", "", str(error))
     code, _, rest = text.partition(" ")
     rest = re.sub(r" script: [0-9a-f]{40}.*$", "", rest)
@@ -45,14 +50,20 @@ def translate(client: Redis, key: str, error: ResponseError) -> Exception:
                 f"{key}: a younger leader (epoch {rest[:20]}) has been at this queue; this agent stepped down"
             )
         case _ if "WRONGTYPE" in text.split(" script:")[0]:
-            return WrongType(_wrong_type(client, key, error))
+            return WrongType(_wrong_type(client, key, error, args))
         case _:
             return error
 
 
 def wrong_keys(client: Redis, *queues: str) -> list[tuple[str, str, str]]:
     """Fixed keys of some queues that hold another type than the protocol gives them: (key, found, expected)."""
-    asked = [(keys.stem(queue) + part, expected) for queue in queues for part, expected in keys.STRUCTURES.items()]
+    return _misplaced_among(
+        client, ((keys.stem(queue) + part, kind) for queue in queues for part, kind in keys.STRUCTURES.items())
+    )
+
+
+def _misplaced_among(client: Redis, places: Iterable[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    asked = list(places)
     pipe = client.pipeline(transaction=False)
     for name, _ in asked:
         pipe.type(name)
@@ -85,13 +96,27 @@ def misplaced(name: str, found: str, expected: str) -> str:
     )
 
 
+def _owners(client: Redis, queue: str, names: Sequence[str]) -> list[str]:
+    """The workers that hold those of `names` that are jobs."""
+    pipe = client.pipeline(transaction=False)
+    for name in names:
+        pipe.hget(keys.job(queue, name), "worker")
+    found = pipe.execute(raise_on_error=False)
+    return [_word(one) for one in found if isinstance(one, str | bytes)]
+
+
 def _word(kind: object) -> str:
     return kind.decode() if isinstance(kind, bytes) else str(kind)
 
 
-def _wrong_type(client: Redis, key: str, error: ResponseError) -> str:
+def _wrong_type(client: Redis, key: str, error: ResponseError, args: Sequence[object]) -> str:
     matched = _STEM.match(key)
     wrong = wrong_keys(client, matched[2]) if matched else []
+    if matched and not wrong:
+        names = dict.fromkeys(one for one in args if isinstance(one, str) and _NAME.fullmatch(one))
+        names |= dict.fromkeys(_owners(client, matched[2], list(names)))
+        asked = ((f"{matched[1]}{kind}:{name}", type_) for name in names for kind, type_ in keys.NAMED.items())
+        wrong = _misplaced_among(client, asked)
     if wrong:
         return misplaced(*wrong[0])
     return f"{key}: a key of this queue holds the wrong type ({error}); nothing was changed"

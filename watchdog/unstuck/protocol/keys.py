@@ -166,3 +166,11 @@ STRUCTURES: Final = {  # what the type of each fixed key must be, for diagnosis 
     "stamp": "string",
     "events": "stream",
 }
+NAMED: Final = {  # the same for the keys of one job, worker or batch: their prefix
+    "job": "hash",
+    "held": "set",
+    "worker": "hash",
+    "lock": "string",
+    "cache": "hash",
+    "batch": "hash",
+}

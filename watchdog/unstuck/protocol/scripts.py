@@ -76,7 +76,7 @@ def run(client: Redis, chosen: Script | str, key: str, *args: Argument) -> Any:
         except NoScriptError:
             return client.execute_command("EVAL", chosen.text, 1, key, *args)
     except ResponseError as refusal:
-        raise translate(client, key, refusal) from refusal
+        raise translate(client, key, refusal, args) from refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,5 +112,5 @@ def run_many(client: Redis, calls: Sequence[Call]) -> list[Any]:
             except Exception as refusal:  # noqa: BLE001  kept at its place, like any other answer
                 answers[i] = refusal
         if isinstance(answers[i], ResponseError):
-            answers[i] = translate(client, call.key, answers[i])
+            answers[i] = translate(client, call.key, answers[i], call.args)
     return answers
