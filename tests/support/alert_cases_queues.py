@@ -25,13 +25,13 @@ QUEUE_CASES: Mapping[str, Case] = {
     "UnstuckStuckJobs": Case(
         {STUCK: trouble(2), q("unstuck_stuck_jobs", reason="worker_dead"): trouble(1)},
         QUEUE,
-        "3 jobs of unstuck/mail are stuck: taken by a worker that shows no life.",
+        "Stuck jobs of unstuck/mail: 3. Their workers show no life.",
         quiet={other("unstuck_stuck_jobs", reason="worker_gone"): always(0)},
     ),
     "UnstuckStuckJobsNotReclaimed": Case(
         {STUCK: trouble(2), ENABLED: always(1)},
         QUEUE,
-        "2 jobs of unstuck/mail have been stuck for 15m although reclaiming is on.",
+        "Jobs of unstuck/mail that have been stuck for 15m although reclaiming is on: 2.",
         quiet={
             other("unstuck_stuck_jobs", reason="worker_gone"): always(2),
             other("unstuck_reclaim_enabled"): always(0),
@@ -49,7 +49,7 @@ QUEUE_CASES: Mapping[str, Case] = {
     "UnstuckLockDeadlock": Case(
         {STUCK: trouble(3), RUNNING: always(3), WAITING: always(7), q("unstuck_locks_held"): always(3)},
         QUEUE,
-        "All 3 jobs in flight of unstuck/mail are stuck while they hold locks, and jobs wait.",
+        "All jobs of unstuck/mail in flight (3) are stuck while they hold locks, and jobs wait.",
         quiet={
             other("unstuck_stuck_jobs", reason="worker_gone"): always(2),
             other("unstuck_queue_jobs", state="running"): always(3),
@@ -60,7 +60,7 @@ QUEUE_CASES: Mapping[str, Case] = {
     "UnstuckDryRun": Case(
         {STUCK: trouble(2), ENABLED: always(0)},
         QUEUE,
-        "2 jobs of unstuck/mail are stuck; the mode of the queue is observe, so nobody moves them.",
+        "Stuck jobs of unstuck/mail: 2. The mode of the queue is observe, so nobody moves them.",
     ),
     "UnstuckBrakeEngaged": Case(
         {q("unstuck_brake_engaged"): trouble(1)},
@@ -76,7 +76,7 @@ QUEUE_CASES: Mapping[str, Case] = {
     "UnstuckReclaimStorm": Case(
         {q("unstuck_reclaims_total", action="requeued", reason="worker_gone"): counted(20)},
         QUEUE,
-        "60 jobs of unstuck/mail were reclaimed in 10 minutes: workers die or hang in numbers.",
+        "Jobs of unstuck/mail that were reclaimed in 10 minutes: 60. Workers die or hang in numbers.",
         begins=2,
         ends=7,
     ),
@@ -100,21 +100,21 @@ QUEUE_CASES: Mapping[str, Case] = {
     "UnstuckQueueStalled": Case(
         {RUNNING: always(4), FINISHED: Told((0, 6), On(0), On(6))},
         QUEUE,
-        "4 jobs of unstuck/mail are in flight and none has ended for 10m.",
+        "Jobs of unstuck/mail in flight: 4. None has ended for 10m.",
         quiet=WORKS,
         begins=4,
     ),
     "UnstuckQueueNotDraining": Case(
         {WAITING: always(7), IDLE: always(3), FINISHED: Told((0, 6), On(0), On(6))},
         QUEUE,
-        "7 jobs of unstuck/mail wait, workers are alive, and the backlog has not moved for 10m.",
+        "Jobs of unstuck/mail that wait: 7. Workers are alive, and the backlog has not moved for 10m.",
         quiet=WORKS,
         begins=4,
     ),
     "UnstuckBacklogRising": Case(
         {WAITING: Told(0, (10, 10), 0), FINISHED: always(5)},
         QUEUE,
-        "70 jobs of unstuck/mail wait, more come in, and none ends.",
+        "Jobs of unstuck/mail that wait: 70. More come in, and none ends.",
         quiet={
             other("unstuck_queue_jobs", state="waiting"): Told((0, 10), On(10), On(10)),
             other("unstuck_jobs_finished_total"): Told((0, 9), On(9), On(9)),
@@ -136,7 +136,7 @@ QUEUE_CASES: Mapping[str, Case] = {
     "UnstuckQueueBacklogHigh": Case(
         {WAITING: trouble(1001, else_=1000), q("unstuck_queue_backlog_threshold"): always(1000)},
         QUEUE,
-        "1001 jobs of unstuck/mail wait, more than the backlog threshold that is configured for it.",
+        "Jobs of unstuck/mail that wait: 1001, more than the backlog threshold that is configured for it.",
     ),
     "UnstuckUnackedAgeHigh": Case(
         {q("unstuck_queue_oldest_running_timestamp_seconds"): Told((0, 60), -3600, (1200, 60))},
@@ -157,7 +157,7 @@ QUEUE_CASES: Mapping[str, Case] = {
     "UnstuckDeadLettersGrowing": Case(
         {q("unstuck_dead_letter_jobs"): Told(40, 41, 41)},
         QUEUE,
-        "1 jobs of unstuck/mail became dead letters within an hour.",
+        "Jobs of unstuck/mail that became dead letters within an hour: 1.",
         quiet={other("unstuck_dead_letter_jobs"): always(9000)},
         ends=48,
     ),
@@ -170,7 +170,7 @@ QUEUE_CASES: Mapping[str, Case] = {
     "UnstuckQuarantinedJobs": Case(
         {q("unstuck_queue_jobs", state="quarantined"): trouble(2)},
         QUEUE,
-        "2 ids of unstuck/mail are in quarantine: their jobs are missing or damaged.",
+        "Ids of unstuck/mail in quarantine: 2. Their jobs are missing or damaged.",
     ),
     "UnstuckQueueUnreadable": Case(
         {q("unstuck_queue_readable"): trouble(0, else_=1)},
