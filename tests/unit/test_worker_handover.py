@@ -46,6 +46,12 @@ def pool():
         yield pool
 
 
+def used_to_short_jobs(handover, slot=0):
+    """Let one slot alone hand in job after job, until jobs are known to be short; it has one in hand then."""
+    for _ in range(15):
+        handover(handed(slot))
+
+
 def waiting(handover, count):
     wait_until(lambda: len(handover._waiting) == count, 30, f"{count} slots to wait")
 
@@ -118,47 +124,76 @@ def test_a_call_that_answers_for_too_few_slots_is_a_failure_and_holds_nobody(poo
             handover(handed(0))
 
 
-def test_jobs_that_began_together_and_end_soon_are_waited_for(pool):
-    redis = Redis(answer=lambda slot: ("completed", lease(slot) if slot in "012" else NOTHING), closed=True)
+def test_short_jobs_that_began_together_are_waited_for(pool):
+    redis = Redis(answer=lambda slot: ("completed", lease(slot)))
     handover = Handover(redis, FOR_EVER)
-    begun = [pool.submit(handover, handed("first"))]
-    assert redis.inside.acquire(timeout=30)
+    used_to_short_jobs(handover, "last")
+    redis.answer = lambda slot: ("completed", NOTHING if slot == "last" else lease(slot))
+    redis.opened.clear()
+    begun = [pool.submit(handover, handed("last"))]
+    wait_until(lambda: redis.batches[-1:] == [["last"]] and handover._led, 30, "it to be sent")
     begun += [pool.submit(handover, handed(slot)) for slot in range(3)]
     waiting(handover, 3)
     redis.opened.set()
     for one in begun:
         one.result(30)
+    del redis.batches[:]
     early = [pool.submit(handover, handed(slot)) for slot in (0, 1)]
     waiting(handover, 2)
-    assert len(redis.batches) == 2
+    assert redis.batches == []
     assert handover(handed(2)) == ("completed", lease(2))
     for one in early:
         one.result(30)
-    assert [sorted(batch) for batch in redis.batches[1:]] == [["0", "1", "2"]] * 2
+    assert [sorted(batch) for batch in redis.batches] == [["0", "1", "2"]]
 
 
 def test_jobs_that_have_run_longer_are_not_waited_for():
     redis = Redis(answer=lambda slot: ("completed", lease(slot)))
     handover = Handover(redis, 0.0)
-    handover(handed(0))
+    used_to_short_jobs(handover)
     handover(handed(1))
     assert handover(handed(0)) == ("completed", lease(0))
-    assert redis.batches == [["0"], ["1"], ["0"]]
+    assert redis.batches[-2:] == [["1"], ["0"]]
+
+
+def test_nobody_is_waited_for_before_jobs_are_known_to_be_short():
+    redis = Redis(answer=lambda slot: ("completed", lease(slot)))
+    handover = Handover(redis, FOR_EVER)
+    handover(handed(1))  # its job runs on
+    assert handover(handed(0)) == ("completed", lease(0))
+    assert redis.batches == [["1"], ["0"]]
+
+
+def test_nobody_is_waited_for_where_jobs_are_long(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("unstuck.worker.handover.time.monotonic", lambda: now[0])
+    redis = Redis(answer=lambda slot: ("completed", lease(slot)))
+    handover = Handover(redis, FOR_EVER)
+    used_to_short_jobs(handover)
+    assert handover._usual < FOR_EVER
+    for _ in range(10):
+        handover(handed(0))
+        now[0] += 2 * FOR_EVER
+    handover(handed(0))
+    handover(handed(1))  # both have one that has just begun
+    assert handover(handed(0)) == ("completed", lease(0))
 
 
 def test_a_slot_that_found_nothing_is_not_waited_for():
     redis = Redis(answer=lambda slot: ("completed", NOTHING if slot == "1" else lease(slot)))
     handover = Handover(redis, FOR_EVER)
     handover(handed(1))
+    used_to_short_jobs(handover)
     assert handover(handed(0)) == ("completed", lease(0))
 
 
 def test_company_that_does_not_come_is_waited_for_no_longer_than_said():
     redis = Redis(answer=lambda slot: ("completed", lease(slot)))
-    handover = Handover(redis, 0.01)
+    handover = Handover(redis, 0.05)
+    used_to_short_jobs(handover)
     handover(handed(1))  # its job runs on
     assert handover(handed(0)) == ("completed", lease(0))
-    assert redis.batches == [["1"], ["0"]]
+    assert redis.batches[-2:] == [["1"], ["0"]]
 
 
 def test_many_slots_for_a_long_while_each_get_every_answer_once(pool):

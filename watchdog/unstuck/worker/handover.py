@@ -2,8 +2,9 @@
 
 The first to come sends; whoever comes meanwhile waits for its return, and the first of those sends the rest (at most 25 at a
 time). So a slot waits for two round trips at most where it waited for one, and a busy worker pays once for what its slots
-have in common. Jobs of less than a millisecond would always come one by one, since each wakes the next: the sender therefore
-waits for jobs that began less than a millisecond ago, but for no other.
+have in common. Jobs of less than a millisecond would always come one by one, since each wakes the next: while jobs are as
+short as that on average, the sender waits for those that began less than a millisecond ago, but for no other. Longer jobs
+are never waited for: their slots would stand idle for it.
 
 What may go wrong: the call fails. Each slot whose completion was in it hears of it, and asks for its own. A sender that ends by
 any fault hands on to the next.
@@ -20,6 +21,7 @@ from unstuck.protocol import Lease
 from unstuck.protocol.together import MOST_SLOTS, Answer, Handed
 
 COMPANY_WITHIN_SECONDS = 0.001
+SHARE_OF_THE_LAST = 1 / 8  # in the average of how long jobs take, in which none counts for more than four such times
 
 Send = Callable[[Sequence[Handed]], Sequence[Answer | None]]
 
@@ -47,12 +49,13 @@ class Handover:
         self._waiting: list[_Waiting] = []
         self._led = False
         self._begun: dict[str, float] = {}  # slots with a job from here, and since when
+        self._usual = 4 * company_within  # seconds that a job takes on average
         self._company: threading.Lock | None = None  # released when nobody is expected any more
 
     def __call__(self, handed: Handed) -> Answer | None:
         mine = _Waiting(handed)
         with self._lock:
-            self._begun.pop(handed.lease.slot, None)
+            self._learn(self._begun.pop(handed.lease.slot, None))
             self._waiting.append(mine)
             mine.sends, self._led = not self._led, True
             if self._company is not None and not self._expected():
@@ -66,8 +69,15 @@ class Handover:
             raise mine.answer
         return mine.answer
 
+    def _learn(self, begun: float | None) -> None:
+        if begun is not None:
+            took = min(time.monotonic() - begun, 4 * self._company_within)
+            self._usual += (took - self._usual) * SHARE_OF_THE_LAST
+
     def _expected(self) -> float:
         """Seconds until the youngest job is no longer waited for; 0: none is."""
+        if self._usual >= self._company_within:
+            return 0.0
         return max(0.0, max(self._begun.values(), default=-inf) + self._company_within - time.monotonic())
 
     def _lead(self) -> None:
