@@ -48,7 +48,9 @@ class TestWhatIsLeft:
     @pytest.mark.parametrize("expected", [None, 60.0], ids=["no deadline", "deadline"])
     @pytest.mark.parametrize("lock", ["ttl", "none"])
     @pytest.mark.parametrize(
-        "ages_ms", [(0, 0, 0), (0, 700, 4_000_000), (90_000, 90_000, 700)], ids=["at once", "mixed", "late"]
+        "ages_ms",
+        [(-60_000, -60_000, -60_000), (-60_000, 700, 4_000_000), (90_000, 90_000, 700)],
+        ids=["at once", "mixed", "late"],
     )
     def test_it_is_what_the_two_scripts_leave_for_each_slot_in_turn(self, own, following, expected, lock, ages_ms):
         left = []
@@ -57,7 +59,7 @@ class TestWhatIsLeft:
             leases = hold(queue, 3, expected=expected)
             wait_in_line(queue, following, expected=expected)
             for n, age in enumerate(ages_ms):
-                queue.client.hincrby(keys.job(name, f"running{n}"), "started_at", -age - 60_000)
+                queue.client.hincrby(keys.job(name, f"running{n}"), "started_at", -age)
                 if n < following:
                     queue.client.hincrby(keys.job(name, f"waiting{n}"), "ready_at", -age)
             if name == "together":
@@ -99,6 +101,19 @@ class TestWhatIsLeft:
         assert own.client.zrange(keys.scheduled(own.name), 0, -1) == ["later"]
         own.in_one_place_each()
 
+    def test_after_the_clock_was_set_back_no_time_is_counted_below_zero(self, own):
+        leases = hold(own, 2)
+        wait_in_line(own, 2)
+        before = own.stats()
+        for n in range(2):
+            own.client.hincrby(keys.job(own.name, f"running{n}"), "started_at", 60_000)
+            own.client.hincrby(keys.job(own.name, f"waiting{n}"), "ready_at", 60_000)
+        assert [answer[0] for answer in together(own, leases)] == ["completed"] * 2
+        after = own.stats()
+        assert after["run_ms"] == 0
+        assert after["delay_ms"] == before["delay_ms"]
+        assert (after["run_le_50"], after["delay_le_50"]) == (2, 4)
+
     def test_an_empty_answer_says_when_the_next_one_is_due(self, own):
         leases = hold(own, 2)
         own.put("later", delay=60)
@@ -110,6 +125,11 @@ class TestWhatIsLeft:
 def release(own, lease, _):
     own.queue.release(lease, "test")
     own.client.lmove(keys.pending(own.name), keys.pending(own.name), "RIGHT", "LEFT")
+
+
+def claim_anew(own, lease, _):
+    own.queue.release(lease, "test")
+    assert own.claim(slot="9").id == lease.id  # the same worker has it again, under another token
 
 
 def spoil_field(name, value):
@@ -125,9 +145,15 @@ def complete_before(own, lease, _):
     assert own.call("complete_job", WORKER, "1f", "op1", lease.id, lease.token, 86_400_000, "") == "completed"
 
 
+def conflict_before(own, lease, _):
+    args = (WORKER, "1f", "op1", lease.id, lease.token, 86_400_000, lease.version + 1)
+    assert own.call("complete_job", *args) == "conflict"
+
+
 SPOILT = {
     "cancelled": lambda own, lease, _: own.queue.cancel(lease.id),
     "old token": release,
+    "newer attempt": claim_anew,
     "other worker": spoil_field("worker", OTHER),
     "another version": lambda own, lease, words: words.__setitem__(4, lease.version + 1),
     "a version that is no number": spoil_field("version", "1x"),
@@ -140,6 +166,7 @@ SPOILT = {
         slice(2, 4), ["running0", own.job("running0")["token"]]
     ),
     "completed before": complete_before,
+    "answered with a conflict before": conflict_before,
 }
 
 
@@ -152,15 +179,26 @@ class TestApart:
         wait_in_line(own, 3)
         words = list(handed(leases[1]))
         SPOILT[how](own, leases[1], words)
-        before = own.value(keys.job(own.name, "running1"))
+        before, started = own.value(keys.job(own.name, "running1")), own.stats()["started"]
         answers = own.call("complete_and_claim", WORKER, TERMS, *handed(leases[0]), *words, *handed(leases[2]))
         assert [answer[0] for answer in answers] == ["completed", "apart", "completed"]
         assert [answers[n][2] for n in (0, 2)] == ["waiting0", "waiting1"]
         assert own.value(keys.job(own.name, "running1")) == before
         assert own.stats()["completed"] == (3 if how == "completed before" else 2)
-        assert own.stats()["started"] == 5
+        assert own.stats()["started"] == started + 2
         if how not in {"wrong type", "no body"}:
             own.in_one_place_each()
+
+    def test_a_slot_whose_claim_was_carried_out_before_takes_no_second_job(self, own):
+        leases = hold(own, 2)
+        wait_in_line(own, 3)
+        words = handed(leases[1])
+        own.call("claim_job", WORKER, "1c", words[5], words[5], "ttl", 30_000, 5_000, 20_000)
+        assert [answer[0] for answer in together(own, leases)] == ["completed", "apart"]
+        assert own.client.lrange(keys.pending(own.name), 0, -1) == ["waiting2"]
+        done, taken = own.queue.complete_and_claim(leases[1], Terms(), op=words[1], claim_op=words[5])
+        assert (done, taken.id) == ("completed", "waiting0")
+        own.in_one_place_each()
 
     @pytest.mark.parametrize("how", ["no body", "wrong type", "no number", "bad id", "done", "twice"])
     def test_an_odd_job_in_line_is_left_to_a_claim_and_so_is_all_behind_it(self, own, how):

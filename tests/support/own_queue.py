@@ -230,7 +230,7 @@ def _complete_and_claim_several(own: OwnQueue) -> Prepared:
 
 def _complete_and_claim_due(own: OwnQueue) -> Prepared:
     lease = own.held("running")
-    own.put("due", delay=60)
+    own.put("due", delay=60, expected=5)
     own.client.zadd(keys.scheduled(own.name), {"due": 1})
     return "complete_and_claim", (WORKER, TERMS, *handed(lease))
 
