@@ -166,7 +166,8 @@ def test_under_a_steady_load_the_value_settles_and_stays(before, load):
     for _ in range(SETTLE + 1):
         held = steady(held, decide(load, RULES), RULES)
     settled = held.decision.interval
-    assert settled == pytest.approx(decide(load, RULES).interval, rel=RULES.hysteresis + 1e-9)
+    # The share is one of what stands: what was given may lie a little more than that share of itself away.
+    assert abs(decide(load, RULES).interval - settled) <= RULES.hysteresis * settled + 1e-9
     for _ in range(5):
         held = steady(held, decide(load, RULES), RULES)
         assert held.before is None

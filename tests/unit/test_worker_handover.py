@@ -1,5 +1,6 @@
 """Where slots hand in their completions: who sends, who waits for whom, and who hears of a failure."""
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -211,3 +212,53 @@ def test_many_slots_for_a_long_while_each_get_every_answer_once(pool):
         done.result(60)
     assert len(seen) == len(set(seen)) == 16 * 100
     assert not handover._waiting
+
+
+def lines_of(*functions):
+    return [
+        (function.__code__, line)
+        for function in functions
+        for line in sorted({line for _, _, line in function.__code__.co_lines() if line})
+    ]
+
+
+@pytest.mark.parametrize("company_within", [0.0, 0.005], ids=["no company", "company"])
+@pytest.mark.parametrize(
+    ("code", "line"), lines_of(Handover.__call__, Handover._lead, Handover._expected, Handover._learn)
+)
+def test_wherever_a_thread_is_held_up_each_slot_gets_its_answer(code, line, company_within):
+    """At each line, each of the first passes: the others go on as far as they can, and then it goes on."""
+    for passes in range(1, 5):
+        held, resume, lock, count = threading.Event(), threading.Event(), threading.Lock(), [0]
+
+        def trace(frame, _, __, passes=passes, held=held, resume=resume, lock=lock, count=count):
+            def at(frame, event, _):
+                if event == "line" and frame.f_lineno == line:
+                    with lock:
+                        count[0] += 1
+                        mine = count[0] == passes
+                    if mine:
+                        held.set()
+                        resume.wait(0.01)  # or until nobody else is left who could go on
+                return at
+
+            return at if frame.f_code is code else None
+
+        def slots(number, handover, trace=trace):
+            sys.settrace(trace)
+            try:
+                return [handover(handed(number))[1].slot for _ in range(3)]
+            finally:
+                sys.settrace(None)
+
+        def send(some):
+            threading.Event().wait(0.001)  # as long as a call takes: the others come meanwhile
+            return [("completed", lease(one.lease.slot)) for one in some]
+
+        handover = Handover(send, company_within)
+        handover._usual = 0.0  # seconds: jobs are short
+        with ThreadPoolExecutor(4) as pool:
+            done = [pool.submit(slots, number, handover) for number in range(4)]
+            for number, one in enumerate(done):
+                assert one.result(30) == [str(number)] * 3
+        assert (handover._led, handover._waiting) == (False, [])

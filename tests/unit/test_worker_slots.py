@@ -98,6 +98,41 @@ def test_an_outage_is_waited_for_however_often_it_shows(caplog):
     assert errors(caplog) == []
 
 
+def test_a_completion_that_is_handed_in_while_the_worker_stops_claims_nothing():
+    queue = Scripted("completed")
+    heart = Heart(queue, "w", Terms(), record_ttl_ms=1000, record=dict)
+    shared = Shared("w", queue, Terms(), heart)
+    asked = []
+
+    def meanwhile(handed):
+        shared.stopping.set()
+        asked.extend(shared._send([handed, handed]))
+
+    shared.handover = meanwhile
+    slot = Slot(0, shared, Ended(DONE), None)
+    slot.attempt = attempt = Attempt(Lease(queue, "one", "1.a", 1, "null", "w", "0", 0), queue, time.monotonic())
+    assert slot._work(attempt) is None
+    assert asked == [None, None]
+    assert shared.counts == {"completed": 1}
+    assert slot._unanswered is None  # so nothing is asked for again when the worker leaves
+
+
+def test_a_handover_that_failed_may_have_claimed_and_is_asked_for_again():
+    queue = Scripted("completed")
+    shared = Shared("w", queue, Terms(), Heart(queue, "w", Terms(), record_ttl_ms=1000, record=dict))
+    asked = []
+
+    def torn(handed):
+        asked.append(handed.claim_op)
+        raise redis.ConnectionError("gone")
+
+    shared.handover = torn
+    slot = Slot(0, shared, Ended(DONE), None)
+    slot.attempt = attempt = Attempt(Lease(queue, "one", "1.a", 1, "null", "w", "0", 0), queue, time.monotonic())
+    assert slot._work(attempt) is None
+    assert slot._unanswered[0] == asked[0]
+
+
 @pytest.mark.parametrize(
     ("error", "heals"),
     [

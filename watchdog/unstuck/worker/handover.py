@@ -7,7 +7,8 @@ short as that on average, the sender waits for those that began less than a mill
 are never waited for: their slots would stand idle for it.
 
 What may go wrong: the call fails. Each slot whose completion was in it hears of it, and asks for its own. A sender that ends by
-any fault hands on to the next.
+any fault hands on to the next. The interpreter may change threads between any two steps: what is shared is read and written
+under the lock, and what another slot was given only after it was called.
 """
 
 from __future__ import annotations
@@ -26,17 +27,23 @@ SHARE_OF_THE_LAST = 1 / 8  # in the average of how long jobs take, in which none
 Send = Callable[[Sequence[Handed]], Sequence[Answer | None]]
 
 
+def _closed() -> threading.Lock:
+    """Whoever acquires it waits until somebody releases it, once."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 class _Waiting:
-    """One slot with its completion, until it has the answer or has to send."""
+    """One slot with its completion, until it is called: to take its answer, or to send."""
 
     __slots__ = ("answer", "called", "handed", "sends")
 
     def __init__(self, handed: Handed) -> None:
         self.handed = handed
+        self.called = _closed()
         self.sends = False
         self.answer: Answer | BaseException | None = None
-        self.called = threading.Lock()
-        self.called.acquire()
 
 
 class Handover:
@@ -57,13 +64,14 @@ class Handover:
         with self._lock:
             self._learn(self._begun.pop(handed.lease.slot, None))
             self._waiting.append(mine)
-            mine.sends, self._led = not self._led, True
+            sends, self._led = not self._led, True
             if self._company is not None and not self._expected():
                 self._company.release()
                 self._company = None
-        if not mine.sends:
+        if not sends:
             mine.called.acquire()
-        if mine.sends:
+            sends = mine.sends
+        if sends:
             self._lead()
         if isinstance(mine.answer, BaseException):
             raise mine.answer
@@ -83,9 +91,8 @@ class Handover:
     def _lead(self) -> None:
         with self._lock:
             patience = self._expected()
-            company = self._company = threading.Lock() if patience else None
+            company = self._company = _closed() if patience else None
         if company is not None:
-            company.acquire()
             company.acquire(timeout=patience)
         with self._lock:
             self._company = None

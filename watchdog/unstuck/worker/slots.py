@@ -12,14 +12,14 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from unstuck.errors import classify, explain
 from unstuck.protocol import Claim, Lease, Queue, Terms
 from unstuck.protocol.scripts import operation
-from unstuck.protocol.together import Handed, complete_and_claim, separately
+from unstuck.protocol.together import Answer, Handed, complete_and_claim, separately
 from unstuck.protocol.values import jitter_thousandths
 from unstuck.worker.attempts import Attempt, may_heal
 from unstuck.worker.handover import Handover
@@ -62,7 +62,12 @@ class Shared:
     handover: Handover = field(init=False)
 
     def __post_init__(self) -> None:
-        self.handover = Handover(lambda some: complete_and_claim(self.queue, self.worker, self.terms, some))
+        self.handover = Handover(self._send)
+
+    def _send(self, some: Sequence[Handed]) -> Sequence[Answer | None]:
+        if self.stopping.is_set():  # meanwhile: each completes its own and claims nothing
+            return [None] * len(some)
+        return complete_and_claim(self.queue, self.worker, self.terms, some)
 
 
 class Slot(threading.Thread):
@@ -208,17 +213,10 @@ class Slot(threading.Thread):
     def _complete(self, attempt: Attempt) -> Attempt | Claim | None:
         shared, lease = self.shared, attempt.lease
         version = lease.version if shared.terms.lock == "none" else None
-        taken: Lease | Claim | None = None
-        if shared.stopping.is_set():
-            done = self._report(attempt, lambda: shared.queue.complete(lease, version=version))
-        else:
-            self._unanswered = (operation(), time.monotonic())
-            try:
-                one = Handed(lease, version, claim_op=self._unanswered[0])
-                done, taken = shared.handover(one) or separately(shared.queue, shared.terms, one)
-            except Exception as error:  # noqa: BLE001  either part may have been carried out
-                self._complain("completion_failed", error, first=True, attempt=attempt)
-                done = self._report(attempt, lambda: shared.queue.complete(lease, version=version))
+        done, taken = self._hand_over(attempt, version) or (
+            self._report(attempt, lambda: shared.queue.complete(lease, version=version)),
+            None,
+        )
         if done == "conflict" or (version is not None and done == "refused"):
             # Somebody else finished it, or changed it: what is still ours goes back to be tried again.
             self._report(attempt, lambda: shared.queue.release(lease, "conflict"))
@@ -226,6 +224,23 @@ class Slot(threading.Thread):
         self._note(attempt, done, None)
         self._forget(attempt)
         return None if taken is None else self._taken(taken)
+
+    def _hand_over(self, attempt: Attempt, version: int | None) -> Answer | None:
+        """Complete and claim at once. None: the completion is still to be reported, and there is nothing new in hand."""
+        shared, claim_op = self.shared, operation()
+        if shared.stopping.is_set():
+            return None
+        one = Handed(attempt.lease, version, claim_op=claim_op)
+        self._unanswered = (claim_op, time.monotonic())
+        try:
+            answer = shared.handover(one)
+            if answer is not None or not shared.stopping.is_set():
+                return answer or separately(shared.queue, shared.terms, one)
+        except Exception as error:  # noqa: BLE001  either part may have been carried out: the claim will be asked for again
+            self._complain("completion_failed", error, first=True, attempt=attempt)
+            return None
+        self._unanswered = None  # nothing was changed for this slot, nor will be by this claim
+        return None
 
     def _note(self, attempt: Attempt, answer: str, outcome: Outcome | None) -> None:
         self.shared.counts[answer] += 1

@@ -192,9 +192,16 @@ call('SETRANGE', stem .. 'stamp', '0', stamp)
 local kept = {}
 if begins > 0 then -- before the others end: the worker's set never becomes empty in between
   local scores, ids = {'', ''}, {''}
+  for k = 1, begins do
+    local id = waiting[#waiting + 1 - k]
+    ids[k], scores[2 * k - 1], scores[2 * k] = id, at, id
+  end
+  call('ZADD', active, unpack(scores))
+  call('ZADD', running, unpack(scores))
+  call('SADD', held, unpack(ids))
   if begins == 1 then call('RPOP', pending) else call('RPOP', pending, begins) end
   for k = 1, begins do
-    local id, body, from, expected_by = waiting[#waiting + 1 - k], fresh[k], ending[k][8], ''
+    local id, body, from, expected_by = ids[k], fresh[k], ending[k][8], ''
     local job, nth, version, nonce = stem .. 'job:' .. id, after(body[4]), after(body[7]), ARGV[from + 6]
     local token = nth .. '.' .. nonce
     call('HSET', job, 'state', 'active', 'attempt', nth, 'version', version, 'token', token,
@@ -208,13 +215,9 @@ if begins > 0 then -- before the others end: the worker's set never becomes empt
     if lock == 'ttl' then call('SET', stem .. 'lock:' .. id, token, 'PX', lock_ttl) end
     call('XADD', events, '*', 'event', 'acquired', 'job', id, 'worker', worker, 'token', token, 'cause', '')
     kept[k] = nonce .. ' ' .. id .. ' ' .. token .. ' ' .. nth
-    ids[k], scores[2 * k - 1], scores[2 * k] = id, at, id
     answers[(from + 4) / 6] = {'completed', 'job', id, token, body[4] + 1, body[2], now, tonumber(body[5]),
       tonumber(body[6]), expected_by, body[7] + 1}
   end
-  call('ZADD', active, unpack(scores))
-  call('ZADD', running, unpack(scores))
-  call('SADD', held, unpack(ids))
   call('HSET', stats, 'completed', plus(counts[1], ends), 'run_ms', plus(counts[2], ran),
     run_bucket, plus(counts[3], run_count), 'unheard', unheard, 'started', plus(counts[5], begins),
     'delay_ms', plus(counts[6], waited), delay_bucket, plus(counts[7], delay_count))
