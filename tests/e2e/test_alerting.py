@@ -156,7 +156,7 @@ def test_killed_workers_are_told_of_and_their_rescue_too(
         assert told.path == "/unstuck-chat"
         (alert,) = (one for one in told.json()["alerts"] if one["labels"]["alertname"] == "UnstuckStuckJobs")
         assert alert["labels"]["queue"] == "mail"
-        assert re.match(r"[123] jobs of unstuck/mail are stuck", alert["annotations"]["description"])
+        assert re.match(r"Stuck jobs of unstuck/mail: [123]\.", alert["annotations"]["description"])
         assert stage.states(jobs) == ["active"] * 3, "an agent that observes moves nothing"
         assert not any(about(post, "UnstuckStuckJobs", "resolved") for post in hooks.posts)
 
