@@ -176,8 +176,7 @@ class Queue:
         """The call that claims, not sent yet. The operation id is also the nonce of the new token, if it can be."""
         op = op or scripts.operation()
         nonce = op if re.fullmatch(r"[0-9a-f]{16}", op) else scripts.operation()
-        held = (terms.lock, terms.lock_ttl_ms, terms.heartbeat_ms, terms.abort_after_ms)
-        return scripts.Call("claim_job", self.meta, (worker, f"{slot}c", op, nonce, *held))
+        return scripts.Call("claim_job", self.meta, (worker, f"{slot}c", op, nonce, *terms.args))
 
     def heartbeat(
         self,

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from redis.exceptions import ResponseError
 
 _STEM = re.compile(r"(unstuck:\{([^}]*)\}:)")
-_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
 def translate(client: Redis, key: str, error: ResponseError, args: Sequence[object] = ()) -> Exception:
@@ -113,7 +112,7 @@ def _wrong_type(client: Redis, key: str, error: ResponseError, args: Sequence[ob
     matched = _STEM.match(key)
     wrong = wrong_keys(client, matched[2]) if matched else []
     if matched and not wrong:
-        names = dict.fromkeys(one for one in args if isinstance(one, str) and _NAME.fullmatch(one))
+        names = dict.fromkeys(str(one) for one in args if keys.is_id(one))
         names |= dict.fromkeys(_owners(client, matched[2], list(names)))
         asked = ((f"{matched[1]}{kind}:{name}", type_) for name in names for kind, type_ in keys.NAMED.items())
         wrong = _misplaced_among(client, asked)

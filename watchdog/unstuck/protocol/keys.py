@@ -148,6 +148,11 @@ def rescues(queue: str) -> str:  # foreign queues only: hash id -> count, PX 72 
     return stem(queue) + "rescues"
 
 
+def is_id(name: object) -> bool:
+    """Whether it can be the id of a job, or the name of a worker."""
+    return isinstance(name, str) and _ID.match(name) is not None
+
+
 STRUCTURES: Final = {  # what the type of each fixed key must be, for diagnosis of WRONGTYPE
     "meta": "hash",
     "fence": "string",

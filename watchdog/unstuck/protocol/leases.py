@@ -23,6 +23,11 @@ class Terms:
     heartbeat_ms: int = 5_000
     abort_after_ms: int = 20_000
 
+    @property
+    def args(self) -> tuple[str, int, int, int]:
+        """In the order in which scripts take them."""
+        return self.lock, self.lock_ttl_ms, self.heartbeat_ms, self.abort_after_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:

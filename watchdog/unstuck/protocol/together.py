@@ -39,12 +39,10 @@ def complete_and_claim(queue: Queue, worker: str, terms: Terms, some: Sequence[H
 
     When this raises, any part may have been carried out: ask again with the same operation ids.
     """
-    held = (terms.lock, terms.lock_ttl_ms, terms.heartbeat_ms, terms.abort_after_ms)
-    args: list[scripts.Argument] = [worker, " ".join(map(str, (queue.limits.result_ttl_ms, *held)))]
+    args: list[scripts.Argument] = [worker, " ".join(map(str, (queue.limits.result_ttl_ms, *terms.args)))]
     for one in some:
-        lease = one.lease
-        version = "" if one.version is None else one.version
-        args += (lease.slot, one.op or f"c{lease.token}/{version}", lease.id, lease.token, version, one.claim_op)
+        _, _, op, job, token, _, version = queue.completion(one.lease, one.version, one.op).args
+        args += (one.lease.slot, op, job, token, version, one.claim_op)
     answers = scripts.run(queue.client, "complete_and_claim", queue.meta, *args)
     return [
         None if text(answer[0]) == "apart" else (text(answer[0]), claimed(queue, answer[1:], worker, one.lease.slot))
