@@ -180,6 +180,19 @@ def test_nobody_is_waited_for_where_jobs_are_long(monkeypatch):
     assert handover(handed(0)) == ("completed", lease(0))
 
 
+def test_a_job_that_failed_in_between_is_not_taken_for_a_long_one(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("unstuck.worker.handover.time.monotonic", lambda: now[0])
+    handover = Handover(Redis(answer=lambda slot: ("completed", lease(slot))), FOR_EVER)
+    used_to_short_jobs(handover)
+    usual = handover._usual
+    now[0] += 2 * FOR_EVER
+    other = lease(0)
+    other.token = "1.b"  # of a claim by itself, after the failure
+    handover(Handed(other))
+    assert handover._usual == usual
+
+
 def test_a_slot_that_found_nothing_is_not_waited_for():
     redis = Redis(answer=lambda slot: ("completed", NOTHING if slot == "1" else lease(slot)))
     handover = Handover(redis, FOR_EVER)

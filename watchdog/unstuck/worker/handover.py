@@ -55,14 +55,14 @@ class Handover:
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
         self._led = False
-        self._begun: dict[str, float] = {}  # slots with a job from here, and since when
+        self._begun: dict[str, tuple[float, str]] = {}  # slots with a job from here: since when, and its token
         self._usual = 4 * company_within  # seconds that a job takes on average
         self._company: threading.Lock | None = None  # released when nobody is expected any more
 
     def __call__(self, handed: Handed) -> Answer | None:
         mine = _Waiting(handed)
         with self._lock:
-            self._learn(self._begun.pop(handed.lease.slot, None))
+            self._learn(*self._begun.pop(handed.lease.slot, (0.0, "")), handed.lease.token)
             self._waiting.append(mine)
             sends, self._led = not self._led, True
             if self._company is not None and not self._expected():
@@ -77,8 +77,8 @@ class Handover:
             raise mine.answer
         return mine.answer
 
-    def _learn(self, begun: float | None) -> None:
-        if begun is not None:
+    def _learn(self, begun: float, token: str, handed: str) -> None:
+        if token == handed:  # else that job ended otherwise, and this one came from a claim
             took = min(time.monotonic() - begun, 4 * self._company_within)
             self._usual += (took - self._usual) * SHARE_OF_THE_LAST
 
@@ -86,7 +86,8 @@ class Handover:
         """Seconds until the youngest job is no longer waited for; 0: none is."""
         if self._usual >= self._company_within:
             return 0.0
-        return max(0.0, max(self._begun.values(), default=-inf) + self._company_within - time.monotonic())
+        youngest, _ = max(self._begun.values(), default=(-inf, ""))
+        return max(0.0, youngest + self._company_within - time.monotonic())
 
     def _lead(self) -> None:
         with self._lock:
@@ -109,7 +110,7 @@ class Handover:
             for one, answer in zip(batch, answers, strict=True):
                 one.answer = answer
                 if isinstance(answer, tuple) and isinstance(answer[1], Lease):
-                    self._begun[one.handed.lease.slot] = now
+                    self._begun[one.handed.lease.slot] = now, answer[1].token
             following = self._waiting[0] if self._waiting else None
             self._led = following is not None
         if following is not None:
