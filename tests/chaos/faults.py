@@ -215,7 +215,7 @@ class Faults:
         assert self.stage.server_clock
         self._ahead += seconds
         write_whole(self.stage.server_clock, f"{self._ahead:+d}")
-        time.sleep(1.5)
+        time.sleep(1.5)  # its second, and a half: nothing tells when it has looked
 
     def _there_and_back(self, meanwhile: Callable[[], None]) -> None:
         self._server_clock(HOUR)
@@ -259,6 +259,7 @@ class Faults:
             self.trouble.append("leader stopped: nobody led")
             return
         leader.stop()
+        # The fault itself: frozen for longer than a lease and a window, so that another leads and judges meanwhile.
         time.sleep(2 * self.stage.times.lease + self.stage.times.stuck + self._choice.uniform(1.5, 2.5))
         leader.go_on()
 

@@ -10,6 +10,7 @@ from support.processes import remaining
 from support.programs import embedded_server_program
 from support.waiting import wait_until
 
+# These sleep to be there when the test ends them; nothing waits for the time itself.
 FORKS_INTO_ANOTHER_SESSION = """
 import os, time
 if os.fork() == 0:

@@ -94,6 +94,7 @@ def naming_files(payload: Any, context: Context) -> None:
 
 def with_a_child(payload: Any, context: Context) -> None:
     """Start a program that lives on, then be patient."""
+    # It sleeps to be there when the test looks; nothing waits for the time itself.
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     threading.Thread(target=lambda: None).start()
     patient(payload, context)
