@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from unstuck.config import Settings
+    from unstuck.sentinels import Sentinels
 
 BEAT_TIMEOUT_SECONDS: Final = 2.0
 CONNECT_TIMEOUT_SECONDS: Final = 3.0
@@ -72,6 +73,8 @@ class Connections:
         self._clients: dict[str, Redis] = {}
         self._unshared: list[Redis] = []
         self._lock = threading.Lock()
+        self._sentinels: Sentinels | None = None
+        self._sentinels_lock = threading.Lock()
 
     @classmethod
     def of(cls, settings: Settings, *, role: str) -> Connections:
@@ -112,6 +115,10 @@ class Connections:
             self._unshared.clear()
         for client in clients:
             client.close()
+        with self._sentinels_lock:
+            sentinels, self._sentinels = self._sentinels, None
+        if sentinels is not None:
+            sentinels.close()
 
     def __enter__(self) -> Self:
         return self
@@ -200,19 +207,30 @@ class Connections:
         return Redis.from_pool(ConnectionPool(**place, db=self.url.db, **options))
 
     def _sentinel(self, options: dict[str, Any]) -> Redis:
-        from redis.sentinel import Sentinel
+        if self.url.tls:
+            options["ssl"] = True
+        with self._sentinels_lock:
+            if self._sentinels is None:
+                self._sentinels = self._ask_sentinels(options)
+            return cast("Redis", self._sentinels.primary(db=self.url.db, **options))
+
+    def _ask_sentinels(self, options: dict[str, Any]) -> Sentinels:
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        from unstuck.sentinels import Sentinels
 
         # The sentinels have an account of their own, or none: ours is for the primary only.
         asking = {k: v for k, v in options.items() if k not in ("username", "password", "max_connections")}
         asking["socket_timeout"] = options["socket_connect_timeout"]
+        asking["retry"] = Retry(NoBackoff(), 0)  # there are other sentinels
         asking |= {
             "username": self.url.option("sentinel_username"),
             "password": self.url.option("sentinel_password"),
         }
-        if self.url.tls:
-            asking["ssl"] = options["ssl"] = True
-        sentinel = cast("Any", Sentinel)(list(self.url.hosts), sentinel_kwargs=asking)
-        return cast("Redis", sentinel.master_for(self.url.service, db=self.url.db, **options))
+        sentinels = Sentinels(list(self.url.hosts), self.url.service, asking)
+        sentinels.follow()
+        return sentinels
 
     def _cluster(self, options: dict[str, Any]) -> Redis:
         from redis.cluster import ClusterNode, RedisCluster

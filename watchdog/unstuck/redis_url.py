@@ -4,7 +4,7 @@
 ``redis://[user[:password]@]host[:port][/db]``            one server
 ``rediss://…``                                            the same over TLS
 ``unix:///path/to.sock[?db=N]``                           a socket file (user and password before the path)
-``sentinel://[user:password@]h1:p1,h2:p2/SERVICE[/db]``   the primary that the sentinels name, asked on every connect
+``sentinel://[user:password@]h1:p1,h2:p2/SERVICE[/db]``   the primary that the sentinels name, now and later
 ``cluster://[user:password@]h1:p1,h2:p2``                 a cluster, from any of these nodes
 ========================================================  ================================================
 
