@@ -3,15 +3,17 @@
 A promotion ends one history and begins another at `second_repl_offset`. An enqueue that was acknowledged beyond that point of
 the old history, or in a history from which the last primary does not descend, may be gone; everything else is judged by the
 streams as the last primary has them, which is the history that survived. Sentinels promote unasked, too, when a busy machine
-lets a primary be silent for a second: so what descends from what is watched all the time, not taken from the faults.
+lets a primary be silent for a second: so what descends from what is watched all the time, not taken from the faults. The old
+primary lives on then, and for ten seconds an agent may lead there too: its gate counts for nothing meanwhile.
 """
 
 import contextlib
+import functools
 import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -24,15 +26,14 @@ from chaos.account import ENDINGS, Tally
 from chaos.faults import Faults
 from chaos.report import Report
 from chaos.run import Run, staged
-from chaos.stage import ISOLATED, MIXED, Stage
+from chaos.stage import ISOLATED, MIXED, Member, Stage
 from chaos.watching import Seen, Span, without
-from support.ports import free_port
-from support.programs import redis_server_program
 from support.redis_server import RedisServer
+from support.sentinels import Sentinels
 from support.waiting import wait_until
+from unstuck.connections import Connections
 from unstuck.protocol import keys
 
-SERVICE = "chaos"
 PROMOTIONS = (
     "promotion after a kill",
     "promotion with a cut replication link",
@@ -55,65 +56,45 @@ class Promotion:
 class SentinelStage(Stage):
     """The stage with two servers and three sentinels; `connect` goes to the primary that the sentinels name."""
 
+    _producers: Connections | None = None
+
     def start_servers(self) -> None:
-        self.servers = {0: self._server()}
-        self.servers[1] = self._server(replicaof=("127.0.0.1", self.servers[0].port))
-        self.servers[0].wait_for_replicas(1)
-        ports = [free_port() for _ in range(3)]
-        for number, port in enumerate(ports):
-            folder = self.folder / f"sentinel-{number}"
-            folder.mkdir()
-            (folder / "sentinel.conf").write_text(
-                f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
-                f"sentinel monitor {SERVICE} 127.0.0.1 {self.servers[0].port} 2\n"
-                f"sentinel down-after-milliseconds {SERVICE} 1000\n"
-                f"sentinel failover-timeout {SERVICE} 5000\n"
-            )
-            self.start(redis_server_program(), folder / "sentinel.conf", "--sentinel")
-        self.sentinels = [
-            redis.Redis(host="127.0.0.1", port=port, decode_responses=True, socket_timeout=2) for port in ports
-        ]
-        self.address = f"sentinel://{','.join(f'127.0.0.1:{port}' for port in ports)}/{SERVICE}"
-        wait_until(self.sentinels_agree, 30, "three sentinels know the replica and each other")
+        self.sentinels = Sentinels(self.folder, self.start, appendonly=True, min_replicas_max_lag=2)
+        self.address = self.sentinels.address
+        self._producers = Connections(self.address, role="producer", timeout=2.0)
 
-    def _server(self, **config: Any) -> RedisServer:
-        return RedisServer(appendonly=True, min_replicas_max_lag=2, **config).start()
-
-    def sentinels_agree(self) -> bool:
-        """Whether every sentinel sees the replica in order, and both others."""
-        for sentinel in self.sentinels:
-            try:
-                (told,) = sentinel.sentinel_masters().values()
-                replicas = sentinel.sentinel_slaves(SERVICE)
-            except (redis.RedisError, OSError, ValueError):
-                return False
-            well = [one for one in replicas if one["flags"] == "slave" and one["master-link-status"] == "ok"]
-            if told["num-other-sentinels"] < 2 or told["flags"] != "master" or not well:
-                return False
-        return True
+    @property
+    def servers(self) -> dict[int, RedisServer]:
+        return self.sentinels.servers
 
     def primary(self) -> RedisServer | None:
-        """The server that the sentinels name, if it says so itself."""
-        for sentinel in self.sentinels:
-            with contextlib.suppress(redis.RedisError, OSError):
-                _, port = sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
-                for server in self.servers.values():
-                    if server.port == int(port) and server.running:
-                        with contextlib.closing(redis.Redis(port=server.port, socket_timeout=2)) as client:
-                            return server if client.info("replication")["role"] == "master" else None
-        return None
+        return self.sentinels.primary()
 
     def connect(self, **options: Any) -> Any:
         server = self.primary()
         if server is None:
             raise redis.ConnectionError("no primary now")
+        (number,) = [number for number, one in self.servers.items() if one is server]
+        return self._connect_to(number, **options)
+
+    def producer(self) -> Any:
+        """One that follows the sentinels, as every client of ours does."""
+        assert self._producers is not None, "the servers are not started"
+        return self._producers.scripting()
+
+    def feeds(self) -> list[Callable[..., Any]]:
+        """Both servers: what a deposed primary tells for seconds more, nobody tells later."""
+        return [functools.partial(self._connect_to, number) for number in self.servers]
+
+    def _connect_to(self, number: int, **options: Any) -> Any:
         given = {"socket_timeout": 3.0, "decode_responses": True, **options}
-        return redis.Redis.from_url(server.url, retry=None, **given)
+        return redis.Redis.from_url(self.servers[number].url, retry=None, **given)
 
     def close(self) -> None:
         super().close()
-        for server in self.servers.values():
-            server.close()
+        if self._producers is not None:
+            self._producers.close()
+            self.sentinels.close()
 
 
 class PromotionFaults(Faults):
@@ -158,9 +139,9 @@ class PromotionFaults(Faults):
     def _by_command(self) -> None:
         number, other = self._pair()
         begun = time.monotonic()
-        self._stage.sentinels[0].execute_command("SENTINEL", "FAILOVER", SERVICE)
+        self._stage.sentinels.failover()
         self._note(begun, self._stage.servers[other])
-        wait_until(self._stage.sentinels_agree, 30, "the old primary follows the new one")
+        wait_until(self._stage.sentinels.agree, 30, "the old primary follows the new one")
         self.outages.append((begun, time.monotonic()))
         assert number in self._stage.servers
 
@@ -174,15 +155,25 @@ class PromotionFaults(Faults):
         old = self._stage.servers[number]
         port = old.port
         old.close()
-        self._stage.servers[number] = RedisServer(
-            port=port, appendonly=True, min_replicas_max_lag=2, replicaof=("127.0.0.1", new.port)
-        ).start()
+        self._stage.servers[number] = self._stage.sentinels.replica_of(new, port)
         new.wait_for_replicas(1, 30)
-        wait_until(self._stage.sentinels_agree, 30, "the sentinels see both servers in order")
+        wait_until(self._stage.sentinels.agree, 30, "the sentinels see both servers in order")
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """A leader's lease, renewed at a primary: whose, when (monotonic), in which history and how far on."""
+
+    owner: str
+    at: float
+    history: str
+    offset: int
 
 
 class Histories(threading.Thread):
-    """Which replication history came out of which other, and at what offset: both servers are asked all the time."""
+    """Which replication history came out of which other, at what offset, and who led in which: both servers are asked all the
+    time.
+    """
 
     def __init__(self, stage: SentinelStage) -> None:
         super().__init__(name="histories", daemon=True)
@@ -190,7 +181,8 @@ class Histories(threading.Thread):
         self._done = threading.Event()
         # History -> the one before it, and the offset at which that ended.
         self._before: dict[str, tuple[str, int]] = {}
-        self._primaries: list[tuple[float, str, int]] = []  # (monotonic time, history, offset) of whoever was a primary
+        self._leases: dict[int, tuple[str, str]] = {}  # port -> (owner, until_ms) as last seen there
+        self.renewals: list[Renewal] = []
 
     def run(self) -> None:
         while not self._done.wait(0.05):
@@ -200,12 +192,17 @@ class Histories(threading.Thread):
 
     def _ask(self, server: RedisServer) -> str:
         with contextlib.closing(redis.Redis(port=server.port, socket_timeout=2, decode_responses=True)) as client:
-            told = client.info("replication")
-        if told["role"] == "master":
-            self._primaries.append((time.monotonic(), told["master_replid"], int(told["master_repl_offset"])))
+            pipe: Any = client.pipeline(transaction=False)
+            owner, until, told = (
+                pipe.hget(keys.LEADER, "owner").hget(keys.LEADER, "until_ms").info("replication").execute()
+            )
+        lease, history = (owner or "", until or ""), str(told["master_replid"])
+        if self._leases.get(server.port) != lease and told["role"] == "master":
+            self.renewals.append(Renewal(lease[0], time.monotonic(), history, int(told["master_repl_offset"])))
+        self._leases[server.port] = lease
         if int(told["second_repl_offset"]) >= 0:
-            self._before[told["master_replid"]] = told["master_replid2"], int(told["second_repl_offset"])
-        return str(told["master_replid"])
+            self._before[history] = told["master_replid2"], int(told["second_repl_offset"])
+        return history
 
     def ends(self) -> dict[str, float]:
         """The histories that the last primary descends from, and where each ends; its own does not end."""
@@ -220,18 +217,21 @@ class Histories(threading.Thread):
             found[history] = end
         return found
 
-    def doomed(self, ends: Mapping[str, float]) -> list[Span]:
-        """The times in which a primary took writes that did not survive, until the history that did goes on elsewhere: an
-        agent that led there, with whatever gate, did not look at the jobs that are accounted for.
+    def elsewhere(self, member: Member, ends: Mapping[str, float]) -> list[Span]:
+        """The times in which this agent led on a primary whose writes did not survive: from a renewal there to its next one
+        where they did. It did not look at the jobs that are accounted for, whatever it said of its gate.
         """
-        found = []
-        for history, (parent, end) in self._before.items():
-            if history in ends and parent in ends:
-                beyond = [at for at, one, offset in self._primaries if one == parent and offset >= end]
-                after = [at for at, one, _ in self._primaries if one == history]
-                if beyond and after and beyond[0] < after[0]:
-                    found.append((beyond[0], after[0]))
-        return found
+        own = [one for one in self.renewals if self._stage.by_worker(one.owner) is member]
+        found: list[Span] = []
+        since: float | None = None
+        for one in own:
+            survived = one.offset <= ends.get(one.history, -1)
+            if survived and since is not None:
+                found.append((since, one.at))
+                since = None
+            elif not survived and since is None:
+                since = one.at
+        return found if since is None else [*found, (since, math.inf)]
 
 
 class PromotionRun(Run):
@@ -248,7 +248,7 @@ class PromotionRun(Run):
         assert isinstance(faults, PromotionFaults)
         tally = Tally(promotions=len(faults.promotions))
         client = stage.connect(socket_timeout=20)
-        events, lost = survived(client, self.follower.events)
+        events, lost = survived(client, [event for one in self.followers for event in one.events])
         tally.events_lost = len(lost)
         account.follow_tokens(events, tally)
         ledger = account.read_ledger(stage.effects, tally)
@@ -257,7 +257,12 @@ class PromotionRun(Run):
             if said["kind"] == "commit" and any(one.begun - 3 < said["at"] < one.ended for one in faults.promotions):
                 ended[said["token"]] = said["at"]
         ends = self.histories.ends()
-        fit = without(self.gates.open, [*faults.outages, *self.histories.doomed(ends)])
+        there = [
+            span
+            for member, opened in self.gates.opened
+            for span in without([opened], self.histories.elsewhere(member, ends))
+        ]
+        fit = without(there, faults.outages)
         given_up = lost_by_their_own_word(one.process.stderr for one in stage.members)
         account.judge_rescues(events, stage, fit, faults.outages, tally, ended, given_up)
         account.settle(client, self.load.acknowledged, events, tally)
@@ -283,23 +288,25 @@ def lost_by_their_own_word(logs: Iterable[str]) -> dict[str, float]:
     return said
 
 
-def survived(client: Any, followed: Sequence[Seen]) -> tuple[list[Seen], list[Seen]]:
-    """(the events that the last primary has, with the times at which they were read; those that it has not)."""
-    read = {(event.queue, event.entry): event for event in followed}
+def survived(client: Any, followed: Iterable[Seen]) -> tuple[list[Seen], list[Seen]]:
+    """(the events that the last primary has; those that were read from any server, and that it has not).
+
+    Their times are those of the streams: a server's clock is the harness's own here, and what only a replica told for a while
+    was read late.
+    """
     offset = time.time() - time.monotonic()
+
+    def dated(event: Seen) -> Seen:
+        return replace(event, at=int(event.entry.partition("-")[0]) / 1000 - offset)
+
     kept: list[Seen] = []
     for queue in (MIXED, ISOLATED):
         for entry, fields in client.xrange(keys.events(queue)):
             names = tuple(fields.get(name, "") for name in ("event", "job", "worker", "token", "cause"))
-            now_there = Seen(int(entry.partition("-")[0]) / 1000 - offset, queue, entry, *names)
-            seen = read.get((queue, entry))
-            # Two primaries may give the same id in the same millisecond: what was followed is it only if it says the same.
-            if seen is not None and replace(seen, at=now_there.at) == now_there:
-                del read[queue, entry]
-            else:
-                seen = now_there
-            kept.append(seen)
-    return kept, list(read.values())
+            kept.append(dated(Seen(0.0, queue, entry, *names)))
+    # Two primaries may give the same id in the same millisecond: it is the same event only if it says the same.
+    read = {dated(event) for event in followed}
+    return kept, sorted(read - set(kept), key=lambda event: event.at)
 
 
 def run_promotions(

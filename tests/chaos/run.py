@@ -64,7 +64,7 @@ class Load(threading.Thread):
             while not self.halt.is_set():
                 try:
                     if client is None:
-                        client = self._stage.connect(socket_timeout=2.0)
+                        client = self._stage.producer()
                         queues = {name: Queue(client, name) for name in (MIXED, ISOLATED)}
                     before = client.info("replication")["master_replid"] if self.with_marks else ""
                     queues[queue].enqueue(payload, id=job, op=f"enqueue-{job}")
@@ -158,7 +158,7 @@ class Run:
         self.notes: list[str] = []
         self.gates = Gates(stage)
         self.supervisor = Supervisor(stage, seed + 3)
-        self.follower = Follower(stage.connect, (MIXED, ISOLATED))
+        self.followers = [Follower(connect, (MIXED, ISOLATED)) for connect in stage.feeds()]
         self.load = Load(stage, jobs, jobs / seconds, seed + 2)
         self.faults = faults(stage, self.gates, seed, self.supervisor.replace)
         self.versions = versions(stage)
@@ -176,7 +176,7 @@ class Run:
             self.stage.start_agent(own_clock=number == 0)
         for number, manner in enumerate(self._fleet):
             self.stage.start_worker(manner, own_clock=number == 0)
-        for thread in (self.gates, self.supervisor, self.follower):
+        for thread in (self.gates, self.supervisor, *self.followers):
             thread.start()
         wait_until(self.gates.is_open, 60, "a gate opens for the first time")
         self.load.start()
@@ -209,16 +209,15 @@ class Run:
                 member.set_clock("+0")
         self.load.join()
         drain(self.stage, self.notes)
-        for thread in (self.follower, self.gates, self.supervisor):
+        for thread in (*self.followers, self.gates, self.supervisor):
             thread.finish()
 
     def account(self) -> Report:
         """Judge what has happened."""
-        tally, events = Tally(), self.follower.events
-        if self.follower.gaps:
-            tally.violations.append(
-                f"the harness has missed events ({self.follower.gaps} gaps): tokens cannot be judged"
-            )
+        tally = Tally()
+        ((events, gaps),) = [(one.events, one.gaps) for one in self.followers]
+        if gaps:
+            tally.violations.append(f"the harness has missed events ({gaps} gaps): tokens cannot be judged")
         account.follow_tokens(events, tally)
         account.read_ledger(self.stage.effects, tally)
         fit = without(self.gates.open, self.faults.outages)

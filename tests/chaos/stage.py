@@ -182,6 +182,14 @@ class Stage:
         given = {"socket_timeout": 3.0, "decode_responses": True, **options}
         return redis.Redis.from_url(self.server.url, retry=None, **given)
 
+    def producer(self) -> Any:
+        """A client for whoever enqueues; it may be closed and asked for again."""
+        return self.connect(socket_timeout=2.0)
+
+    def feeds(self) -> list[Callable[..., Any]]:
+        """What connects to each server whose streams are to be followed."""
+        return [self.connect]
+
     # -- processes
 
     def start_agent(self, *, own_clock: bool = False) -> Member:

@@ -101,7 +101,7 @@ class Gates(threading.Thread):
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(name="gates", daemon=True)
-        self.open: list[Span] = []
+        self.opened: list[tuple[Member, Span]] = []
         self.said: list[tuple[float, str, dict[str, Any]]] = []
         self._stage = stage
         self._views: dict[int, AgentView] = {}
@@ -119,6 +119,11 @@ class Gates(threading.Thread):
         now = time.monotonic()
         for view in self._views.values():
             self._set(view, now, is_open=False)
+
+    @property
+    def open(self) -> list[Span]:
+        """The times of all agents, one after the other."""
+        return [span for _, span in self.opened]
 
     def is_open(self) -> bool:
         """Whether some agent leads with an open gate now."""
@@ -172,7 +177,7 @@ class Gates(threading.Thread):
             view.open_since = now
         elif not is_open and view.open_since is not None:
             if now > view.open_since:
-                self.open.append((view.open_since, now))
+                self.opened.append((view.member, (view.open_since, now)))
             view.open_since = None
 
 
