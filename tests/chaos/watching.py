@@ -130,7 +130,8 @@ class Gates(threading.Thread):
         return any(view.open_since is not None for view in self._views.values())
 
     def brakes(self) -> bool:
-        return any(view.braked for view in self._views.values())
+        """Whether a leader's brake holds; one that has lost the lead does not say more of its own."""
+        return any(view.braked and view.leads for view in self._views.values())
 
     def _follow(self, view: AgentView) -> None:
         now = time.monotonic()
