@@ -205,6 +205,43 @@ ALLOWED_WHEN_FULL = {
 }
 
 
+@pytest.fixture
+def lame(redis_server, redis_client):
+    """Make a user who may do everything but one command; the queue as that user has it."""
+
+    def make(without):
+        rules = ("reset", "on", ">pw", "~*", "&*", "+@all", f"-{without}")
+        redis_client.execute_command("ACL", "SETUSER", "lame", *rules)
+        return OwnQueue(redis_server.client(username="lame", password="pw"))
+
+    yield make
+    redis_client.execute_command("ACL", "DELUSER", "lame")
+
+
+def unlisted(own):
+    """Jobs that have a body, and of which no index knows."""
+    return {job for job, places in own.places().items() if not places}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_script_that_stops_half_way_leaves_every_job_in_some_index(own, lame, name):
+    script, args = SCENARIOS[name](own)
+    own.client.config_resetstat()
+    own.call(script, *args)
+    called = {one.removeprefix("cmdstat_") for one in own.client.info("commandstats")}
+    stopped = 0
+    for command in sorted(called - {"config|resetstat", "evalsha", "script|load", "info", "client|setinfo"}):
+        own.client.flushall()
+        script, args = SCENARIOS[name](own)
+        before = unlisted(own)
+        try:
+            lame(without=command).call(script, *args)
+        except (redis.ResponseError, ProtocolError):
+            stopped += 1
+        assert unlisted(own) <= before, f"{script} without {command}"
+    assert stopped > 0
+
+
 @pytest.fixture(scope="module")
 def full_server():
     from support.redis_server import RedisServer

@@ -42,6 +42,10 @@ class OwnQueue:
         self.put(job, **options)
         return self.claim(worker)
 
+    def fresh(self, job: str) -> None:
+        """Count no delay for it, however long this machine takes until it is claimed."""
+        self.client.hincrby(keys.job(self.name, job), "ready_at", 60_000)
+
     def bury(self, job: str) -> str:
         lease = self.held(job)
         assert self.queue.fail(lease, "no", permanent=True) == "dead"

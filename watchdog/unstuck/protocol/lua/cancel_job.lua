@@ -33,10 +33,10 @@ if state == 'active' then
   note('cancel_asked', id, body[3] or '', body[2] or '', '')
   return {'told', state}
 end
-if state == 'pending' then redis.call('LREM', stem .. 'pending', 0, id)
-elseif state == 'scheduled' then redis.call('ZREM', stem .. 'scheduled', id)
-else return {'ended', state} end
+if state ~= 'pending' and state ~= 'scheduled' then return {'ended', state} end
 local dropped = to_dead(id, job, now, 'cancelled', most, keep)
+if state == 'pending' then redis.call('LREM', stem .. 'pending', 0, id)
+else redis.call('ZREM', stem .. 'scheduled', id) end
 redis.call('HSET', job, 'cancel_op', op .. ' dead')
 redis.call('UNLINK', stem .. 'cache:' .. id)
 invalidate(id, 'dead', stamp)

@@ -61,8 +61,8 @@ while true do
   local body, why = read_job(id)
   if why then
 --@include placing
-    call('RPOP', pending)
     to_quarantine(id, stem .. 'job:' .. id, why)
+    call('RPOP', pending)
     bad = bad + 1
   elseif body[STATE] ~= 'pending' then
     call('RPOP', pending)

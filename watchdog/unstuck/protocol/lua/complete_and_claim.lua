@@ -233,7 +233,6 @@ if begins < ends then
   local empty = {'completed', 'empty', due and format('%d', due) or -1, now}
   for k = begins + 1, ends do answers[(ending[k][8] + 4) / 6] = empty end
 end
-call('ZREM', active, unpack(ended))
 call('ZREM', running, unpack(ended))
 call('SREM', held, unpack(ended))
 call('UNLINK', unpack(gone))
@@ -250,6 +249,7 @@ for k = 1, ends do
   answered[n + 1], answered[n + 2], n = fields[field - 1], ARGV[from + 2] .. ' completed', n + 2
   if kept[k] then answered[n + 1], answered[n + 2], n = fields[field], kept[k], n + 2 end
 end
+call('ZREM', active, unpack(ended)) -- see leave_active
 -- Last, so that nothing that stops a script half way (a right that its user lacks) is ever answered as done.
 call('HSET', ops, unpack(answered))
 return answers

@@ -23,6 +23,7 @@ local err = raise({'completed', 'run_ms', bucket('run_le_', body.ran)}, {1, body
 if err then return err end
 end_attempt(id, body.worker, body.deadline)
 finish_body(id, body, at, ARGV[6])
+leave_active(id)
 invalidate(id, 'completed', stamp)
 count_unheard()
 note('completed', id, worker, token, '')

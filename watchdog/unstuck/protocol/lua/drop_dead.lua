@@ -10,14 +10,15 @@ if refused then return refused end
 if recalled('person', 'drop', op) == id then return {'dropped', ''} end
 local job = stem .. 'job:' .. id
 local body = redis.pcall('HMGET', job, 'state')
-redis.call('ZCARD', stem .. 'dead')
-redis.call('LLEN', stem .. 'quarantine')
+local buried = redis.call('ZSCORE', stem .. 'dead', id)
+local apart = redis.call('LPOS', stem .. 'quarantine', id)
 redis.call('XLEN', stem .. 'events')
 local state = not body.err and body[1] or ''
 if state ~= '' and state ~= 'dead' and state ~= 'quarantine' then return {'not_dead', state} end
-local gone = redis.call('ZREM', stem .. 'dead', id) + redis.call('LREM', stem .. 'quarantine', 0, id)
-if gone == 0 then return {'missing', state} end
+if not buried and not apart then return {'missing', state} end
 redis.call('UNLINK', job)
+if buried then redis.call('ZREM', stem .. 'dead', id) end
+if apart then redis.call('LREM', stem .. 'quarantine', 0, id) end
 remember('person', 'drop', op, id)
 note('dropped', id, '', '', 'by hand')
 return {'dropped', ''}

@@ -52,4 +52,5 @@ else
   note('failed', id, worker, token, ARGV[7])
   result = 'scheduled'
 end
+leave_active(id)
 return remember(worker, slot, op, result)

@@ -84,9 +84,10 @@ for i = 12, #ARGV, 9 do
   elseif type(held) == 'table' then -- one damaged key must not stop the others
     answer = 'lost_race:wrong_type:0'
   elseif body.err or not body[1] or (body[1] == 'active' and not body[6]) then
-    if redis.call('ZREM', stem .. 'active', id) == 1 then -- in flight without a usable body
+    if redis.call('ZSCORE', stem .. 'active', id) then -- in flight without a usable body
       end_attempt(id, worker, true)
       to_quarantine(id, job, body.err and 'wrong type' or 'no body')
+      leave_active(id)
       touched = true
       answer = 'quarantined:body:0'
     else
@@ -94,6 +95,7 @@ for i = 12, #ARGV, 9 do
     end
   elseif body[1] ~= 'active' and redis.call('ZSCORE', stem .. 'active', id) then
     end_attempt(id, worker, true) -- the state decides: an index entry of a job that is elsewhere is debris
+    leave_active(id)
     touched = true
     answer = 'debris:' .. string.gsub(body[1], '[^%w_]', '') .. ':0'
   else
@@ -104,6 +106,7 @@ for i = 12, #ARGV, 9 do
     elseif not (rescues and version and attempt) then
       end_attempt(id, worker, true)
       to_quarantine(id, job, 'not a number')
+      leave_active(id)
       touched = true
       answer = 'quarantined:number:0'
     else
@@ -133,6 +136,7 @@ for i = 12, #ARGV, 9 do
         note('requeued', id, worker, token, reason)
         answer = 'requeued:' .. reason .. ':' .. whole(rescues)
       end
+      leave_active(id)
       rescued = rescued + 1
       invalidate(id, 'reclaimed', stamp)
       if valid(worker) then

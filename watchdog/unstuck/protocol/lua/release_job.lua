@@ -32,5 +32,6 @@ else
   to_pending(id, job, at, 'RPUSH')
   count_finish(counters, body.ran, 0, 0, 0)
 end
+leave_active(id)
 note(result == 'dead' and 'dead_lettered' or 'released', id, worker, token, cause)
 return remember(worker, slot, op, result)

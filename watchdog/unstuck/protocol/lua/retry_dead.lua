@@ -20,10 +20,10 @@ local version = integer(body[4])
 if not version or not integer(body[5]) then
   return redis.error_reply('UNSTUCKNUMBER ' .. job .. ' version or attempt')
 end
-redis.call('ZREM', stem .. 'dead', id)
-if body[1] == 'quarantine' then redis.call('LREM', stem .. 'quarantine', 0, id) end
+to_pending(id, job, at, 'LPUSH')
 redis.call('HSET', job, 'failures', 0, 'rescues', 0, 'retry_op', op, 'version', whole(version + 1))
 redis.call('HDEL', job, 'cause', 'died_at', 'error')
-to_pending(id, job, at, 'LPUSH')
+redis.call('ZREM', stem .. 'dead', id)
+if body[1] == 'quarantine' then redis.call('LREM', stem .. 'quarantine', 0, id) end
 note('retried', id, '', '', 'by hand')
 return {'retried', 'pending'}

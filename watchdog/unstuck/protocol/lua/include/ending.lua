@@ -24,14 +24,17 @@ local function check_attempt(worker, deadline)
   call('XLEN', stem .. 'events')
 end
 
--- Forget the attempt everywhere but in the body: index, ages, deadline, the worker's set, the lock key, the cache.
+-- Forget the attempt everywhere but in body and index: ages, deadline, the worker's set, the lock key, the cache.
 local function end_attempt(id, worker, deadline)
-  call('ZREM', stem .. 'active', id)
   call('ZREM', stem .. 'started', id)
   if deadline then call('ZREM', stem .. 'deadlines', id) end
   if worker ~= '' then call('SREM', stem .. 'held:' .. worker, id) end
   call('UNLINK', stem .. 'lock:' .. id, stem .. 'cache:' .. id)
 end
+
+-- Last of all, when the job stands where it goes next: what stops a script half way (a right that its user lacks) leaves
+-- it in some index.
+local function leave_active(id) call('ZREM', stem .. 'active', id) end
 
 local unheard = 0 -- events of this call that nobody listened to
 local function invalidate(id, event, stamp)

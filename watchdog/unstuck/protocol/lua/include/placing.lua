@@ -1,4 +1,4 @@
--- Where a job can be put. Each function is called after every check has passed, and leaves the job in one place.
+-- Where a job can be put. Each function is called after every check has passed, and before the job leaves the place where it is.
 
 -- Read what placing will write to, so that a wrong type raises before the first write.
 local function check_places()

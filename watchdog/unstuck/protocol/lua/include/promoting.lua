@@ -6,7 +6,6 @@ local function promote(now, most)
     local id = due[i]
     local job = stem .. 'job:' .. id
     local body = redis.pcall('HMGET', job, 'state', 'payload')
-    call('ZREM', stem .. 'scheduled', id)
     if body.err or not valid(id) or not body[1] or body[1] == 'scheduled' and not body[2] then
       to_quarantine(id, job, body.err and 'wrong type' or 'no body')
     elseif body[1] == 'scheduled' then
@@ -15,6 +14,7 @@ local function promote(now, most)
     else
       note('duplicate_dropped', id, '', '', 'was ' .. body[1] .. ', found in scheduled')
     end
+    call('ZREM', stem .. 'scheduled', id)
   end
   return moved
 end

@@ -27,13 +27,13 @@ local function repeat_claim(kept, now)
     integer(was[7]) or 0}
 end
 
--- Make one attempt current; the id still stands at the right end of pending. Returns the claim's answer, and what `ops` keeps.
+-- Make one attempt current; the id still stands at the right end of pending, and leaves it last. Returns the claim's answer,
+-- and what `ops` keeps.
 local function start_attempt(id, body, worker, nonce, lock, lock_ttl, beat, abort_after, now, at)
   local job = stem .. 'job:' .. id
   local nth = whole(body[ATTEMPT] + 1)
   local token = nth .. '.' .. nonce
   local by = ''
-  call('RPOP', stem .. 'pending')
   call('HSET', job, 'state', 'active', 'attempt', nth, 'version', whole(body[VERSION] + 1), 'token', token,
     'worker', worker, 'started_at', at, 'heartbeat_at', at, 'lock', lock, 'lock_ttl_ms', lock_ttl,
     'heartbeat_ms', beat, 'abort_after_ms', abort_after)
@@ -46,6 +46,7 @@ local function start_attempt(id, body, worker, nonce, lock, lock_ttl, beat, abor
   call('ZADD', stem .. 'active', at, id)
   call('ZADD', stem .. 'started', at, id)
   call('SADD', stem .. 'held:' .. worker, id)
+  call('RPOP', stem .. 'pending')
   note('acquired', id, worker, token, '')
   return {'job', id, token, body[ATTEMPT] + 1, body[PAYLOAD], now, body[RESCUES], body[FAILURES], by, body[VERSION] + 1},
     id .. ' ' .. token .. ' ' .. nth
