@@ -9,7 +9,7 @@ import redis
 
 from support.ports import free_port
 from support.programs import redis_server_program
-from support.redis_server import RedisServer, Setting
+from support.redis_server import RedisServer
 from support.waiting import wait_until
 
 SERVICE = "jobs"
@@ -36,15 +36,15 @@ def start_sentinel(folder: Path, start: Callable[..., Any], server: RedisServer,
 
 def client_of(port: int) -> Any:
     """A client of one sentinel."""
-    return redis.Redis(host="127.0.0.1", port=port, decode_responses=True, socket_timeout=2, retry=None)
+    return redis.Redis.from_url(f"redis://127.0.0.1:{port}", decode_responses=True, socket_timeout=2, retry=None)
 
 
 class Sentinels:
     """`start` starts a program (a sentinel) with its arguments; whoever gave it ends it. `settings` are the servers'."""
 
-    def __init__(self, folder: Path, start: Callable[..., Any], **settings: Setting) -> None:
+    def __init__(self, folder: Path, start: Callable[..., Any], **settings: Any) -> None:
         self.folder = folder
-        self.settings: dict[str, Any] = settings
+        self.settings = settings
         self._start = start
         self.servers = {0: RedisServer(**self.settings).start()}
         self.servers[1] = self.replica_of(self.servers[0])
