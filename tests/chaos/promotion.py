@@ -4,14 +4,11 @@ A promotion ends one history and begins another at `second_repl_offset`. An enqu
 the old history, or in a history from which the last primary does not descend, may be gone; everything else is judged by the
 streams as the last primary has them, which is the history that survived. Sentinels promote unasked, too, when a busy machine
 lets a primary be silent for a second: so what descends from what is watched all the time, not taken from the faults. The old
-primary lives on then, and for ten seconds an agent may lead there too: its gate counts for nothing meanwhile.
+primary lives on then, and whoever leads there, however open its gate, looks at no job that is accounted for.
 """
 
 import contextlib
-import functools
 import json
-import math
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -19,19 +16,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import redis
-
 from chaos import account
 from chaos.account import ENDINGS, Tally
 from chaos.faults import Faults
+from chaos.histories import Histories
 from chaos.report import Report
 from chaos.run import Run, staged
-from chaos.stage import ISOLATED, MIXED, Member, Stage
-from chaos.watching import Seen, Span, without
+from chaos.sentinel_stage import SentinelStage
+from chaos.stage import ISOLATED, MIXED
+from chaos.watching import Seen, without
 from support.redis_server import RedisServer
-from support.sentinels import Sentinels
+from support.sentinels import PATIENCE_SECONDS
 from support.waiting import wait_until
-from unstuck.connections import Connections
 from unstuck.protocol import keys
 
 PROMOTIONS = (
@@ -53,50 +49,6 @@ class Promotion:
     ended: float
 
 
-class SentinelStage(Stage):
-    """The stage with two servers and three sentinels; `connect` goes to the primary that the sentinels name."""
-
-    _producers: Connections | None = None
-
-    def start_servers(self) -> None:
-        self.sentinels = Sentinels(self.folder, self.start, appendonly=True, min_replicas_max_lag=2)
-        self.address = self.sentinels.address
-        self._producers = Connections(self.address, role="producer", timeout=2.0)
-
-    @property
-    def servers(self) -> dict[int, RedisServer]:
-        return self.sentinels.servers
-
-    def primary(self) -> RedisServer | None:
-        return self.sentinels.primary()
-
-    def connect(self, **options: Any) -> Any:
-        server = self.primary()
-        if server is None:
-            raise redis.ConnectionError("no primary now")
-        (number,) = [number for number, one in self.servers.items() if one is server]
-        return self._connect_to(number, **options)
-
-    def producer(self) -> Any:
-        """One that follows the sentinels, as every client of ours does."""
-        assert self._producers is not None, "the servers are not started"
-        return self._producers.scripting()
-
-    def feeds(self) -> list[Callable[..., Any]]:
-        """Both servers: what a deposed primary tells for seconds more, nobody tells later."""
-        return [functools.partial(self._connect_to, number) for number in self.servers]
-
-    def _connect_to(self, number: int, **options: Any) -> Any:
-        given = {"socket_timeout": 3.0, "decode_responses": True, **options}
-        return redis.Redis.from_url(self.servers[number].url, retry=None, **given)
-
-    def close(self) -> None:
-        super().close()
-        if self._producers is not None:
-            self._producers.close()
-            self.sentinels.close()
-
-
 class PromotionFaults(Faults):
     """Promotions among the faults."""
 
@@ -115,7 +67,7 @@ class PromotionFaults(Faults):
         return self.stage
 
     def _pair(self) -> tuple[int, int]:
-        old = self._stage.primary()
+        old = wait_until(self._stage.primary, PATIENCE_SECONDS, "there is a primary")
         (number,) = [number for number, server in self._stage.servers.items() if server is old]
         return number, 1 - number
 
@@ -137,16 +89,12 @@ class PromotionFaults(Faults):
         self._rejoin(number, new)
 
     def _by_command(self) -> None:
-        number, other = self._pair()
         begun = time.monotonic()
-        self._stage.sentinels.failover()
-        self._note(begun, self._stage.servers[other])
-        wait_until(self._stage.sentinels.agree, 30, "the old primary follows the new one")
-        self.outages.append((begun, time.monotonic()))
-        assert number in self._stage.servers
+        self._note(begun, self._stage.sentinels.failover())
+        wait_until(self._stage.sentinels.agree, PATIENCE_SECONDS, "the old primary follows the new one")
 
     def _note(self, begun: float, new: RedisServer) -> None:
-        wait_until(lambda: self._stage.primary() is new, 30, "the replica is promoted")
+        wait_until(lambda: self._stage.primary() is new, PATIENCE_SECONDS, "the replica is promoted")
         ended = time.monotonic()
         self.promotions.append(Promotion(begun, ended))
         self.outages.append((begun, ended))
@@ -156,82 +104,8 @@ class PromotionFaults(Faults):
         port = old.port
         old.close()
         self._stage.servers[number] = self._stage.sentinels.replica_of(new, port)
-        new.wait_for_replicas(1, 30)
-        wait_until(self._stage.sentinels.agree, 30, "the sentinels see both servers in order")
-
-
-@dataclass(frozen=True)
-class Renewal:
-    """A leader's lease, renewed at a primary: whose, when (monotonic), in which history and how far on."""
-
-    owner: str
-    at: float
-    history: str
-    offset: int
-
-
-class Histories(threading.Thread):
-    """Which replication history came out of which other, at what offset, and who led in which: both servers are asked all the
-    time.
-    """
-
-    def __init__(self, stage: SentinelStage) -> None:
-        super().__init__(name="histories", daemon=True)
-        self._stage = stage
-        self._done = threading.Event()
-        # History -> the one before it, and the offset at which that ended.
-        self._before: dict[str, tuple[str, int]] = {}
-        self._leases: dict[int, tuple[str, str]] = {}  # port -> (owner, until_ms) as last seen there
-        self.renewals: list[Renewal] = []
-
-    def run(self) -> None:
-        while not self._done.wait(0.05):
-            for server in tuple(self._stage.servers.values()):
-                with contextlib.suppress(redis.RedisError, OSError):
-                    self._ask(server)
-
-    def _ask(self, server: RedisServer) -> str:
-        with contextlib.closing(redis.Redis(port=server.port, socket_timeout=2, decode_responses=True)) as client:
-            pipe: Any = client.pipeline(transaction=False)
-            owner, until, told = (
-                pipe.hget(keys.LEADER, "owner").hget(keys.LEADER, "until_ms").info("replication").execute()
-            )
-        lease, history = (owner or "", until or ""), str(told["master_replid"])
-        if self._leases.get(server.port) != lease and told["role"] == "master":
-            self.renewals.append(Renewal(lease[0], time.monotonic(), history, int(told["master_repl_offset"])))
-        self._leases[server.port] = lease
-        if int(told["second_repl_offset"]) >= 0:
-            self._before[history] = told["master_replid2"], int(told["second_repl_offset"])
-        return history
-
-    def ends(self) -> dict[str, float]:
-        """The histories that the last primary descends from, and where each ends; its own does not end."""
-        primary = wait_until(self._stage.primary, 30, "there is a primary")
-        history = self._ask(primary)
-        self._done.set()
-        found: dict[str, float] = {history: math.inf}
-        while history in self._before:
-            history, end = self._before[history]
-            if history in found:
-                break
-            found[history] = end
-        return found
-
-    def elsewhere(self, member: Member, ends: Mapping[str, float]) -> list[Span]:
-        """The times in which this agent led on a primary whose writes did not survive: from a renewal there to its next one
-        where they did. It did not look at the jobs that are accounted for, whatever it said of its gate.
-        """
-        own = [one for one in self.renewals if self._stage.by_worker(one.owner) is member]
-        found: list[Span] = []
-        since: float | None = None
-        for one in own:
-            survived = one.offset <= ends.get(one.history, -1)
-            if survived and since is not None:
-                found.append((since, one.at))
-                since = None
-            elif not survived and since is None:
-                since = one.at
-        return found if since is None else [*found, (since, math.inf)]
+        new.wait_for_replicas(1, PATIENCE_SECONDS)
+        wait_until(self._stage.sentinels.agree, PATIENCE_SECONDS, "the sentinels see both servers in order")
 
 
 class PromotionRun(Run):
@@ -264,7 +138,8 @@ class PromotionRun(Run):
         ]
         fit = without(there, faults.outages)
         given_up = lost_by_their_own_word(one.process.stderr for one in stage.members)
-        account.judge_rescues(events, stage, fit, faults.outages, tally, ended, given_up)
+        cuts = [*faults.outages, *self.histories.cuts()]
+        account.judge_rescues(events, stage, fit, cuts, tally, ended, given_up)
         account.settle(client, self.load.acknowledged, events, tally)
         self._excuse_lost(tally, ends)
         return self.report(tally)

@@ -13,10 +13,16 @@ from support.redis_server import RedisServer
 from support.waiting import wait_until
 
 SERVICE = "jobs"
+PATIENCE_SECONDS = 90.0  # sentinels look at their servers every ten seconds, and say what they saw
 
 
-def start_sentinel(folder: Path, start: Callable[..., Any], server: RedisServer, *lines: str) -> int:
-    """Start a sentinel for this server, with more lines of configuration; its port. Two of its kind must agree."""
+def start_sentinel(
+    folder: Path, start: Callable[..., Any], server: RedisServer, *lines: str, down_after_ms: int = 60_000
+) -> int:
+    """Start a sentinel for this server, with more lines of configuration; its port. Two of its kind must agree.
+
+    A primary that is silent for `down_after_ms` is down; a busy machine lets one be silent for seconds.
+    """
     port = free_port()
     folder = folder / f"sentinel-{port}"
     folder.mkdir(parents=True)
@@ -25,7 +31,7 @@ def start_sentinel(folder: Path, start: Callable[..., Any], server: RedisServer,
         "bind 127.0.0.1",
         f"dir {folder}",
         f"sentinel monitor {SERVICE} 127.0.0.1 {server.port} 2",
-        f"sentinel down-after-milliseconds {SERVICE} 1000",
+        f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}",
         f"sentinel failover-timeout {SERVICE} 5000",
         *lines,
     ]
@@ -40,27 +46,41 @@ def client_of(port: int) -> Any:
 
 
 class Sentinels:
-    """`start` starts a program (a sentinel) with its arguments; whoever gave it ends it. `settings` are the servers'."""
+    """`start` starts a program (a sentinel) with its arguments; whoever gave it ends it. `settings` are the servers'.
 
-    def __init__(self, folder: Path, start: Callable[..., Any], **settings: Any) -> None:
+    `bystander`: a second replica (2), which never becomes the primary.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        start: Callable[..., Any],
+        *,
+        down_after_ms: int = 60_000,
+        bystander: bool = False,
+        **settings: Any,
+    ) -> None:
         self.folder = folder
+        self.down_after_ms = down_after_ms
         self.settings = settings
         self._start = start
         self.servers = {0: RedisServer(**self.settings).start()}
         self.servers[1] = self.replica_of(self.servers[0])
-        self.servers[0].wait_for_replicas(1)
+        if bystander:
+            self.servers[2] = self.replica_of(self.servers[0], replica_priority=0)
+        self.servers[0].wait_for_replicas(len(self.servers) - 1)
         self.ports = [self.watch(self.servers[0]) for _ in range(3)]
         self.clients = [client_of(port) for port in self.ports]
         self.address = f"sentinel://{','.join(f'127.0.0.1:{port}' for port in self.ports)}/{SERVICE}"
-        wait_until(self.agree, 30, "three sentinels know the replica and each other")
+        wait_until(self.agree, PATIENCE_SECONDS, "three sentinels know the replica and each other")
 
-    def replica_of(self, primary: RedisServer, port: int | None = None) -> RedisServer:
+    def replica_of(self, primary: RedisServer, port: int | None = None, **settings: Any) -> RedisServer:
         """Start a server that follows."""
-        return RedisServer(port=port, replicaof=("127.0.0.1", primary.port), **self.settings).start()
+        return RedisServer(port=port, replicaof=("127.0.0.1", primary.port), **self.settings, **settings).start()
 
     def watch(self, server: RedisServer, *lines: str) -> int:
         """Start one more sentinel; its port."""
-        return start_sentinel(self.folder, self._start, server, *lines)
+        return start_sentinel(self.folder, self._start, server, *lines, down_after_ms=self.down_after_ms)
 
     def agree(self) -> bool:
         """Whether every sentinel sees the replica in order, and both others."""
@@ -86,9 +106,22 @@ class Sentinels:
                             return server if client.info("replication")["role"] == "master" else None
         return None
 
-    def failover(self) -> None:
-        """By command, while the primary lives."""
-        self.clients[0].execute_command("SENTINEL", "FAILOVER", SERVICE)
+    def failover(self) -> RedisServer:
+        """By command, while the primary lives: the server that is to be the next one.
+
+        Asked again where a sentinel has just not heard from the replica, or where another failover is under way.
+        """
+
+        def asked() -> RedisServer:
+            old = self.primary()
+            assert old, "there is no primary now"
+            try:
+                self.clients[0].execute_command("SENTINEL", "FAILOVER", SERVICE)
+            except redis.ResponseError as refused:
+                raise AssertionError(str(refused)) from refused
+            return next(server for server in self.servers.values() if server is not old)
+
+        return wait_until(asked, PATIENCE_SECONDS, "a sentinel takes the command to fail over")
 
     def close(self) -> None:
         """End the servers, and the clients of the sentinels."""

@@ -212,7 +212,7 @@ class Connections:
         with self._sentinels_lock:
             if self._sentinels is None:
                 self._sentinels = self._ask_sentinels(options)
-            return cast("Redis", self._sentinels.primary(db=self.url.db, **options))
+            return self._sentinels.primary(db=self.url.db, **options)
 
     def _ask_sentinels(self, options: dict[str, Any]) -> Sentinels:
         from redis.backoff import NoBackoff
@@ -228,7 +228,7 @@ class Connections:
             "username": self.url.option("sentinel_username"),
             "password": self.url.option("sentinel_password"),
         }
-        sentinels = Sentinels(list(self.url.hosts), self.url.service, asking)
+        sentinels = Sentinels(self.url.hosts, self.url.service, asking)
         sentinels.follow()
         return sentinels
 

@@ -199,7 +199,6 @@ if begins > 0 then -- before the others end: the worker's set never becomes empt
   call('ZADD', active, unpack(scores))
   call('ZADD', running, unpack(scores))
   call('SADD', held, unpack(ids))
-  if begins == 1 then call('RPOP', pending) else call('RPOP', pending, begins) end
   for k = 1, begins do
     local id, body, from, expected_by = ids[k], fresh[k], ending[k][8], ''
     local job, nth, version, nonce = stem .. 'job:' .. id, after(body[4]), after(body[7]), ARGV[from + 6]
@@ -218,6 +217,7 @@ if begins > 0 then -- before the others end: the worker's set never becomes empt
     answers[(from + 4) / 6] = {'completed', 'job', id, token, body[4] + 1, body[2], now, tonumber(body[5]),
       tonumber(body[6]), expected_by, body[7] + 1}
   end
+  if begins == 1 then call('RPOP', pending) else call('RPOP', pending, begins) end
   call('HSET', stats, 'completed', plus(counts[1], ends), 'run_ms', plus(counts[2], ran),
     run_bucket, plus(counts[3], run_count), 'unheard', unheard, 'started', plus(counts[5], begins),
     'delay_ms', plus(counts[6], waited), delay_bucket, plus(counts[7], delay_count))

@@ -14,7 +14,11 @@ local buried = redis.call('ZSCORE', stem .. 'dead', id)
 local apart = redis.call('LPOS', stem .. 'quarantine', id)
 redis.call('XLEN', stem .. 'events')
 local state = not body.err and body[1] or ''
-if state ~= '' and state ~= 'dead' and state ~= 'quarantine' then return {'not_dead', state} end
+if state ~= '' and state ~= 'dead' and state ~= 'quarantine' then
+  if buried then redis.call('ZREM', stem .. 'dead', id) end -- an entry of a job that is elsewhere is debris
+  if apart then redis.call('LREM', stem .. 'quarantine', 0, id) end
+  return {'not_dead', state}
+end
 if not buried and not apart then return {'missing', state} end
 redis.call('UNLINK', job)
 if buried then redis.call('ZREM', stem .. 'dead', id) end

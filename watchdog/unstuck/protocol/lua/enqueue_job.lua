@@ -42,8 +42,8 @@ put('enqueued_at', at)
 put('enqueue_op', op)
 put('max_attempts', ARGV[5])
 put('retry_delay_ms', ARGV[6])
+call('HSET', KEYS[1], 'v', '1') -- first: who may not write hashes leaves no id without a body
 if delay > 0 then to_scheduled(id, job, now + delay) else to_pending(id, job, at, 'LPUSH') end
 call('HSET', job, unpack(fields))
-call('HSET', KEYS[1], 'v', '1')
 call('HSET', stem .. 'stats', 'enqueued', whole(counted[1] + 1))
 return {'enqueued', delay > 0 and 'scheduled' or 'pending', now}

@@ -21,9 +21,10 @@ if not version or not integer(body[5]) then
   return redis.error_reply('UNSTUCKNUMBER ' .. job .. ' version or attempt')
 end
 to_pending(id, job, at, 'LPUSH')
-redis.call('HSET', job, 'failures', 0, 'rescues', 0, 'retry_op', op, 'version', whole(version + 1))
+redis.call('HSET', job, 'failures', 0, 'rescues', 0, 'version', whole(version + 1))
 redis.call('HDEL', job, 'cause', 'died_at', 'error')
 redis.call('ZREM', stem .. 'dead', id)
 if body[1] == 'quarantine' then redis.call('LREM', stem .. 'quarantine', 0, id) end
+redis.call('HSET', job, 'retry_op', op)
 note('retried', id, '', '', 'by hand')
 return {'retried', 'pending'}

@@ -37,7 +37,8 @@ local function to_dead(id, job, now, cause, most, keep_ms)
   end
   for i = 1, #old do
     call('ZREM', stem .. 'dead', old[i])
-    call('UNLINK', stem .. 'job:' .. old[i])
+    local state = redis.pcall('HGET', stem .. 'job:' .. old[i], 'state')
+    if type(state) ~= 'string' or state == 'dead' then call('UNLINK', stem .. 'job:' .. old[i]) end -- not what lives elsewhere
     dropped = dropped + 1
   end
   return dropped

@@ -27,25 +27,25 @@ local function repeat_claim(kept, now)
     integer(was[7]) or 0}
 end
 
--- Make one attempt current; the id still stands at the right end of pending, and leaves it last. Returns the claim's answer,
--- and what `ops` keeps.
+-- Make one attempt current: first the indexes, then its body, and pending, at whose right end it still stands, last; see
+-- leave_active. Returns the claim's answer, and what `ops` keeps.
 local function start_attempt(id, body, worker, nonce, lock, lock_ttl, beat, abort_after, now, at)
   local job = stem .. 'job:' .. id
   local nth = whole(body[ATTEMPT] + 1)
   local token = nth .. '.' .. nonce
   local by = ''
-  call('HSET', job, 'state', 'active', 'attempt', nth, 'version', whole(body[VERSION] + 1), 'token', token,
-    'worker', worker, 'started_at', at, 'heartbeat_at', at, 'lock', lock, 'lock_ttl_ms', lock_ttl,
-    'heartbeat_ms', beat, 'abort_after_ms', abort_after)
-  if body[EXPECTED_MS] > 0 then
-    by = whole(now + body[EXPECTED_MS])
-    call('HSET', job, 'expected_by', by)
-    call('ZADD', stem .. 'deadlines', by, id)
-  end
   if lock == 'ttl' then call('SET', stem .. 'lock:' .. id, token, 'PX', lock_ttl) end
   call('ZADD', stem .. 'active', at, id)
   call('ZADD', stem .. 'started', at, id)
   call('SADD', stem .. 'held:' .. worker, id)
+  if body[EXPECTED_MS] > 0 then
+    by = whole(now + body[EXPECTED_MS])
+    call('ZADD', stem .. 'deadlines', by, id)
+  end
+  call('HSET', job, 'state', 'active', 'attempt', nth, 'version', whole(body[VERSION] + 1), 'token', token,
+    'worker', worker, 'started_at', at, 'heartbeat_at', at, 'lock', lock, 'lock_ttl_ms', lock_ttl,
+    'heartbeat_ms', beat, 'abort_after_ms', abort_after)
+  if by ~= '' then call('HSET', job, 'expected_by', by) end
   call('RPOP', stem .. 'pending')
   note('acquired', id, worker, token, '')
   return {'job', id, token, body[ATTEMPT] + 1, body[PAYLOAD], now, body[RESCUES], body[FAILURES], by, body[VERSION] + 1},
