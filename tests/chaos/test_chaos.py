@@ -49,6 +49,8 @@ def test_promotions_lose_nothing_but_what_was_not_replicated(seed: int, tmp_path
     report = run_promotions(jobs=400, seed=seed, seconds=40, folder=tmp_path / "chaos")
     check(report, 400)
     assert report.tally.promotions >= len(PROMOTIONS)
+    longest = max(figures["open_max"] for figures in report.tally.detection.values())
+    assert longest > 0, "no rescue fell into a time with an open gate: the bound was not tried"
 
 
 @pytest.mark.timeout(400)
