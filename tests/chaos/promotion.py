@@ -39,6 +39,7 @@ PROMOTIONS = (
 )
 AGENTS = ("leader killed", "leader stopped in mid-rescue")
 FLEET = ("thread", "thread", "optimistic", "isolated")
+COUNTED = "seconds that count for L1"
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ class PromotionRun(Run):
             for span in without([opened], self.histories.elsewhere(member, ends))
         ]
         fit = without(there, faults.outages)
+        tally.more[COUNTED] = round(sum(end - begin for begin, end in fit), 1)
         given_up = lost_by_their_own_word(one.process.stderr for one in stage.members)
         cuts = [*faults.outages, *self.histories.cuts()]
         account.judge_rescues(events, stage, fit, cuts, tally, ended, given_up)
