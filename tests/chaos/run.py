@@ -215,9 +215,10 @@ class Run:
     def account(self) -> Report:
         """Judge what has happened."""
         tally = Tally()
-        ((events, gaps),) = [(one.events, one.gaps) for one in self.followers]
-        if gaps:
-            tally.violations.append(f"the harness has missed events ({gaps} gaps): tokens cannot be judged")
+        (follower,) = self.followers
+        events = follower.events
+        if follower.gaps:
+            tally.violations.append(f"the harness has missed events ({follower.gaps} gaps): tokens cannot be judged")
         account.follow_tokens(events, tally)
         account.read_ledger(self.stage.effects, tally)
         fit = without(self.gates.open, self.faults.outages)

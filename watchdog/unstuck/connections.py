@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 BEAT_TIMEOUT_SECONDS: Final = 2.0
 CONNECT_TIMEOUT_SECONDS: Final = 3.0
+SENTINEL_TIMEOUT_SECONDS: Final = 2.0  # one that is silent holds up the look at the others
 BLOCKING_MARGIN_SECONDS: Final = 5.0
 HEALTH_CHECK_SECONDS: Final = 15
 MAX_CONNECTIONS: Final = 16
@@ -222,9 +223,11 @@ class Connections:
 
         # The sentinels have an account of their own, or none: ours is for the primary only.
         asking = {k: v for k, v in options.items() if k not in ("username", "password", "max_connections")}
-        asking["socket_timeout"] = options["socket_connect_timeout"]
-        asking["retry"] = Retry(NoBackoff(), 0)  # there are other sentinels
+        brief = min(self.timeout, SENTINEL_TIMEOUT_SECONDS)
         asking |= {
+            "socket_timeout": brief,
+            "socket_connect_timeout": brief,
+            "retry": Retry(NoBackoff(), 0),  # there are others
             "username": self.url.option("sentinel_username"),
             "password": self.url.option("sentinel_password"),
         }

@@ -34,11 +34,11 @@ from redis.sentinel import (
 )
 
 from unstuck import logs
+from unstuck.connections import text
 
 Address = tuple[str, int]
 
 LOOK_EVERY_SECONDS: Final = 1.0
-LONGEST_LOOK_SECONDS: Final = 2.0  # at one sentinel, which may be silent
 LONGEST_FAREWELL_SECONDS: Final = 1.0
 SILENT_LOOKS: Final = 5
 
@@ -63,11 +63,9 @@ class Sentinels:
 
     def __init__(self, hosts: Iterable[Address], service: str, asking: dict[str, Any]) -> None:
         self.service = service
-        # Those that answered last time come first. What looks has short time-outs, so that one silent sentinel delays nobody.
-        self._order: tuple[tuple[Redis, Redis], ...] = tuple(
-            (Redis(host, port, **asking), Redis(host, port, **{**asking, **_briefly(asking)})) for host, port in hosts
-        )
-        self._everybody = [sentinel for both in self._order for sentinel in both]
+        self._order = tuple(
+            Redis(host, port, **asking) for host, port in hosts
+        )  # those that answered last time come first
         self._newest = 0  # configuration of those that are heard now
         self._confirmed = 0  # the newest by which connections were judged
         self._silent_looks = 0
@@ -79,7 +77,7 @@ class Sentinels:
         self._lock = threading.Lock()
         self._sockets: weakref.WeakKeyDictionary[socket.socket, Address] = weakref.WeakKeyDictionary()
         self._stopping = threading.Event()
-        weakref.finalize(self, _end, self._stopping, self._everybody)
+        weakref.finalize(self, _end, self._stopping, self._order)
         this = weakref.ref(self)
         self._thread = threading.Thread(target=_follow, args=(this, self._stopping), name="sentinels", daemon=True)
         if self._following:
@@ -102,22 +100,22 @@ class Sentinels:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(LONGEST_FAREWELL_SECONDS)
-        _end(self._stopping, self._everybody)
+        _end(self._stopping, self._order)
 
     def look(self) -> Address | None:
         """Ask every sentinel once, and move whoever is elsewhere; the primary, or None if that is not known for certain."""
         told: list[_Told] = []
         answered, silent, trouble = [], [], ""
-        for both in self._order:
+        for sentinel in self._order:
             if self._stopping.is_set():
                 return None
             try:
-                heard = self._ask(both[1])
+                heard = self._ask(sentinel)
             except Exception as error:  # noqa: BLE001  whatever one of them answers, the others are asked
-                silent.append(both)
+                silent.append(sentinel)
                 trouble = trouble or f"{type(error).__name__}: {error}"
                 continue
-            answered.append(both)
+            answered.append(sentinel)
             told += [heard] if heard is not None and not heard.down else []
         self._order = (*answered, *silent)
         self._say_if_silent(bool(answered), trouble)
@@ -140,7 +138,7 @@ class Sentinels:
     def discover_master(self, service_name: str) -> Address:
         """Where to connect, for redis-py: the primary by the first sentinel that is to be heard."""
         errors: list[Exception] = []
-        for sentinel, _ in self._order:
+        for sentinel in self._order:
             try:
                 told = self._ask(sentinel)
             except (RedisError, OSError) as error:
@@ -165,8 +163,7 @@ class Sentinels:
         if named is None:
             return None
         down = not state["is_master"] or bool(state["is_sdown"] or state["is_odown"])
-        host = named[0].decode() if isinstance(named[0], bytes) else str(named[0])
-        return _Told(int(state.get("config-epoch", 0)), (host, int(named[1])), down)
+        return _Told(int(state.get("config-epoch", 0)), (text(named[0]), int(named[1])), down)
 
     def _say_if_silent(self, answered: bool, trouble: str) -> None:
         if answered:
@@ -220,11 +217,6 @@ def _end(stopping: threading.Event, sentinels: Iterable[Redis]) -> None:
     stopping.set()
     for sentinel in sentinels:
         sentinel.close()
-
-
-def _briefly(asking: dict[str, Any]) -> dict[str, float]:
-    names = ("socket_timeout", "socket_connect_timeout")
-    return {name: min(asking.get(name) or LONGEST_LOOK_SECONDS, LONGEST_LOOK_SECONDS) for name in names}
 
 
 class _Followed:
